@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use pyo3::prelude::*;
 
+#[cfg(unix)]
+use crate::kernel::beneath::remove;
 use crate::policy::files::fs::PathBuf;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base, Resolved};
@@ -49,23 +51,22 @@ impl TemporaryDirectories {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let found = made.iter().find(|made| {
             made.inside.as_deref() == inside
-                && policy.could_use(&Os, made.directory.path())
+                && policy.could_use(&Os, &made.directory.path)
                 && made.directory.is_made()
         });
         if let Some(found) = found {
-            return Some(PathBuf::from_slice(found.directory.path().as_bytes()));
+            return Some(PathBuf::from_slice(found.directory.path.as_bytes()));
         }
         let places = match inside {
             Some(inside) => vec![PathBuf::from_slice(inside)],
             None => candidates(),
         };
         let new = places.iter().find_map(|place| {
-            let directory = TemporaryDirectory::planned(place)?;
-            let usable = policy.could_use(&Os, directory.path()) && directory.is_made();
-            usable.then_some(directory)
+            TemporaryDirectory::planned(place)
+                .filter(|new| policy.could_use(&Os, &new.path) && new.is_made())
         })?;
-        let path = PathBuf::from_slice(new.path().as_bytes());
-        self.paths.add(new.path());
+        let path = PathBuf::from_slice(new.path.as_bytes());
+        self.paths.add(&new.path);
         made.push(Made {
             inside: inside.map(PathBuf::from_slice),
             directory: new,
@@ -103,8 +104,7 @@ impl TemporaryFiles {
 /// The directory in which `tempfile` would make files without a guard, by the names it looks at:
 /// `tempfile` itself makes a file in each to find out.
 pub fn usual() -> PathBuf {
-    let candidates = candidates();
-    let first = candidates.first().cloned();
+    let first = candidates().into_iter().next();
     first.unwrap_or_else(|| PathBuf::from_slice(b"."))
 }
 
@@ -141,11 +141,8 @@ fn candidates() -> Vec<PathBuf> {
 
 #[cfg(unix)]
 fn can_be_used(directory: &[u8]) -> bool {
-    use rustix::fs::Access;
-    Os.is_dir(directory)
-        && std::ffi::CString::new(directory).is_ok_and(|directory| {
-            rustix::fs::access(&*directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
-        })
+    use rustix::fs::{Access, access};
+    Os.is_dir(directory) && access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
 }
 
 #[cfg(not(unix))]
@@ -197,10 +194,6 @@ impl TemporaryDirectory {
             return found.is_dir();
         }
         self.is_own() && make(&path).is_ok_and(|()| self.note())
-    }
-
-    pub fn path(&self) -> &Resolved {
-        &self.path
     }
 
     /// Returns whether this process made it, not one that it is a copy of.
@@ -283,121 +276,7 @@ fn native(path: &[u8]) -> NativePath {
     String::from_utf8_lossy(path).trim_start_matches('/').into()
 }
 
-#[cfg(unix)]
-use unix::remove;
-
 #[cfg(not(unix))]
 fn remove(path: &NativePath) {
     let _ = std::fs::remove_dir_all(path);
-}
-
-#[cfg(unix)]
-mod unix {
-    use std::ffi::{CStr, CString};
-    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-    use std::path::Path;
-
-    use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
-    use rustix::io::Errno;
-
-    /// The most times that the tree is gone through. Each time it loses a level at least.
-    const MAX_PASSES: usize = 1 << 20;
-
-    /// Removes a directory with all that is in it, whatever the modes are and however deep it is.
-    /// Links are removed, and not followed. Files that cannot be removed stay.
-    pub fn remove(path: &Path) {
-        let Ok(path) = CString::new(path.as_os_str().as_encoded_bytes()) else {
-            return;
-        };
-        let Ok(top) = open(CWD, &path) else {
-            return;
-        };
-        let mut moved = 0;
-        for _ in 0..MAX_PASSES {
-            if !flatten(top.as_fd(), &mut moved) {
-                break;
-            }
-        }
-        let _ = rustix::fs::unlinkat(CWD, &*path, AtFlags::REMOVEDIR);
-    }
-
-    /// Removes the files in a directory and moves the entries two levels down one up, so that no
-    /// stack and no more than two descriptors are needed. Tells whether that changed anything.
-    fn flatten(top: BorrowedFd<'_>, moved: &mut usize) -> bool {
-        let mut progress = false;
-        each(top, |name| {
-            if unlink(top, name) {
-                progress = true;
-                return;
-            }
-            let Ok(directory) = open(top, name) else {
-                return;
-            };
-            each(directory.as_fd(), |inner| {
-                if unlink(directory.as_fd(), inner) {
-                    progress = true;
-                    return;
-                }
-                // A directory that is moved gets a new `..`, so that it must be writable itself.
-                let _ = open(directory.as_fd(), inner);
-                *moved += 1;
-                let new = CString::new(format!("fastaudit-moved-{moved}"));
-                progress |= new.is_ok_and(|new| {
-                    rustix::fs::renameat(directory.as_fd(), inner, top, &*new).is_ok()
-                });
-            });
-            progress |= unlink(top, name);
-        });
-        progress
-    }
-
-    fn unlink(directory: BorrowedFd<'_>, name: &CStr) -> bool {
-        rustix::fs::unlinkat(directory, name, AtFlags::empty()).is_ok()
-            || rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR).is_ok()
-    }
-
-    fn each(directory: BorrowedFd<'_>, mut look: impl FnMut(&CStr)) {
-        let Ok(entries) = Dir::read_from(directory) else {
-            return;
-        };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            if name != c"." && name != c".." {
-                look(name);
-            }
-        }
-    }
-
-    /// Opens a directory, but not a link to one, and lets its owner change it.
-    fn open(base: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(base, name, flags, Mode::empty());
-        let directory = match opened {
-            Err(Errno::ACCESS) => {
-                allow_owner(base, name)?;
-                rustix::fs::openat(base, name, flags, Mode::empty())?
-            }
-            opened => opened?,
-        };
-        // If it is not ours, its entries may still be.
-        let _ = rustix::fs::fchmod(&directory, Mode::RWXU);
-        Ok(directory)
-    }
-
-    /// Lets the owner open a directory that cannot be opened.
-    #[cfg(target_os = "linux")]
-    fn allow_owner(base: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
-        use std::os::fd::AsRawFd;
-
-        // Acts on the open file, whatever has its name by now.
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let held = rustix::fs::openat(base, name, flags, Mode::empty())?;
-        let held = CString::new(format!("/proc/self/fd/{}", held.as_raw_fd()));
-        rustix::fs::chmod(&*held.map_err(|_| Errno::INVAL)?, Mode::RWXU)
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn allow_owner(base: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
-        rustix::fs::chmodat(base, name, Mode::RWXU, AtFlags::SYMLINK_NOFOLLOW)
-    }
 }

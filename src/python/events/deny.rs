@@ -184,15 +184,18 @@ pub fn meet(
     if proceeds && is_asking_host() {
         return Ok(());
     }
-    let mut approvals = match proceeds || is_asking_host() {
+    let pass = |callback| {
+        note_asked(event, callback, true);
+        process_start::approved(event.name, args);
+        Ok(())
+    };
+    let approvals = match proceeds || is_asking_host() {
         true => None,
         false => config.approvals(),
     };
     let is_too_late = is_too_late();
     let is_unasked = is_too_late && approvals.is_some();
-    if is_too_late {
-        approvals = None;
-    }
+    let approvals = approvals.filter(|_| !is_too_late);
     let is_held = match approvals {
         None => false,
         Some(approvals) => approval::is_held(event, approvals)?,
@@ -206,9 +209,7 @@ pub fn meet(
         && !is_refused
         && approval::allows(event, &approvals.policy)?
     {
-        note_asked(event, "approvals", true);
-        process_start::approved(event.name, args);
-        return Ok(());
+        return pass("approvals");
     }
     let landing = || {
         operation.map_or_else(Landing::default, |operation| {
@@ -225,12 +226,10 @@ pub fn meet(
     {
         let answer = is_approved(&refusal)?;
         is_elsewhere = answer && landing() != asked_for;
-        let is_approved = answer && !is_elsewhere;
-        note_asked(event, "before_deny", is_approved);
-        if is_approved {
-            process_start::approved(event.name, args);
-            return Ok(());
+        if answer && !is_elsewhere {
+            return pass("before_deny");
         }
+        note_asked(event, "before_deny", false);
     }
     let denial = refusal.denial()?;
     let exception = denial::exception(&denial)?;
@@ -241,20 +240,17 @@ pub fn meet(
     } else if is_held {
         denial.get().note_answer(held(config));
     } else if is_refused {
-        let answer = "it was answered before: never".to_owned();
-        denial.get().note_answer(answer);
+        let answer = "it was answered before: never";
+        denial.get().note_answer(answer.to_owned());
         note_asked(event, "approvals", false);
     } else if let Some(approvals) = approvals {
-        let answer = approval::ask(config, approvals, &denial, &exception)?;
-        let is_approved = answer && landing() == asked_for;
-        if answer && !is_approved {
+        if approval::ask(config, approvals, &denial, &exception)? {
+            if landing() == asked_for {
+                return pass("on_ask");
+            }
             denial.get().note_answer(MOVED.to_owned());
         }
-        note_asked(event, "on_ask", is_approved);
-        if is_approved {
-            process_start::approved(event.name, args);
-            return Ok(());
-        }
+        note_asked(event, "on_ask", false);
     }
     log(event.active, &denial);
     tell(config, &denial, &exception)?;
@@ -394,25 +390,20 @@ pub fn proceed(
         OnViolation::Raise => Ok(()),
         OnViolation::Warn => {
             let class = calling::import(py, "fastaudit_rs.denied")?.attr("AuditWarning")?;
-            let message = denial.get().message(py)?;
-            let warn = calling::import(py, "warnings")?.attr("warn")?;
             // The innermost Python frame is that of the code to blame.
-            let args = (message, class, 1).into_pyobject(py)?;
-            calling::call(&warn, &args, None).map(|_| ())
+            let args = (denial.get().message(py)?, class, 1);
+            let warnings = calling::import(py, "warnings")?;
+            warnings.invoke_method1("warn", args).map(|_| ())
         }
         OnViolation::Log => {
             let logger = calling::import(py, "logging")?.invoke_method1("getLogger", (LOGGER,))?;
             let fields = PyDict::new(py);
-            let told = exception.attr("to_dict")?;
-            fields.set_item(
-                "fastaudit",
-                calling::call(&told, &PyTuple::empty(py), None)?,
-            )?;
+            fields.set_item("fastaudit", exception.invoke_method0("to_dict")?)?;
             let options = PyDict::new(py);
             options.set_item("extra", fields)?;
-            let warning = logger.attr("warning")?;
-            let args = ("%s", denial.get().message(py)?).into_pyobject(py)?;
-            calling::call(&warning, &args, Some(&options)).map(|_| ())
+            let args = ("%s", denial.get().message(py)?);
+            let logged = logger.invoke_method("warning", args, Some(&options));
+            logged.map(|_| ())
         }
         OnViolation::Call => match config.violation_call(py) {
             Some(call) => {

@@ -23,7 +23,7 @@ use crate::python::excuses::{table, variables};
 use crate::python::frames::stack;
 use crate::python::guard::active::InForce;
 use crate::python::guard::event::{Event, Probe};
-use crate::python::guard::tempfile;
+use crate::python::guard::{monitoring, tempfile};
 use crate::python::importing::imports;
 #[cfg(unix)]
 use crate::python::pools::workers;
@@ -122,17 +122,9 @@ impl<'py> Surroundings for Event<'_, 'py> {
         self.active.first_dir()
     }
 
-    #[cfg(Py_3_12)]
     #[inline]
     fn is_own(&self) -> bool {
-        crate::python::guard::monitoring::is_registering()
-            && self.name == c"sys.monitoring.register_callback"
-    }
-
-    #[cfg(not(Py_3_12))]
-    #[inline]
-    fn is_own(&self) -> bool {
-        false
+        monitoring::is_registering() && self.name == c"sys.monitoring.register_callback"
     }
 
     fn is_start_covered(&self) -> bool {

@@ -88,7 +88,7 @@ fn is_own(pid: i32) -> bool {
 fn is_priority(which: Option<i32>, who: Option<i32>, priority: Option<i32>) -> bool {
     which == Some(libc::PRIO_PROCESS as i32)
         && who.is_some_and(is_own)
-        && rustix::process::getpriority_process(None).ok() == priority
+        && priority.is_some_and(|now| rustix::process::getpriority_process(None) == Ok(now))
 }
 
 /// Returns whether the processors are those that this process runs on. The collection must hold

@@ -248,15 +248,9 @@ impl Active {
 
     /// Returns whether it was entered under that guard, or is it.
     pub fn is_within(slf: &Bound<'_, Self>, other: &Bound<'_, Self>) -> bool {
-        let py = slf.py();
-        let mut link = Some(slf.clone().unbind());
-        while let Some(active) = link {
-            if active.is(other) {
-                return true;
-            }
-            link = active.get().outer(py);
-        }
-        false
+        let (py, own) = (slf.py(), slf.clone().unbind());
+        let mut chain = std::iter::successors(Some(own), |active| active.get().outer(py));
+        chain.any(|active| active.is(other))
     }
 
     pub fn outer(&self, py: Python<'_>) -> Option<Py<Self>> {

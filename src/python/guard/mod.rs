@@ -10,6 +10,7 @@ pub mod event;
 pub mod governing;
 pub mod lazy_imports;
 pub mod log_handlers;
+#[cfg_attr(not(Py_3_12), path = "no_monitoring.rs")]
 pub mod monitoring;
 pub mod scope;
 pub mod sealed;

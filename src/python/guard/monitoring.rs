@@ -1,418 +1,375 @@
 //! The tool id of `sys.monitoring` that the CALL monitor runs under (PEP 669), and the guards that
 //! have calls watched.
 
-#[cfg(not(Py_3_12))]
-pub use off::*;
-#[cfg(Py_3_12)]
-pub use on::*;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
-#[cfg(not(Py_3_12))]
-mod off {
-    use pyo3::prelude::*;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
 
-    use crate::python::configuration::config::AuditCfg;
-    use crate::python::values::errors;
+use crate::python::callees::callee_cache as cache;
+use crate::python::configuration::config::AuditCfg;
+use crate::python::cpython::callbacks::NewCallback;
+use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::functions::Builtin;
+use crate::python::cpython::once::Once;
+use crate::python::cpython::{attachment, ffi as raw};
+use crate::python::importing::loaded;
+use crate::python::values::errors;
 
-    /// Never made: there are no tool ids.
-    #[derive(Clone, Copy)]
-    pub enum Free {}
+const TOOL: &str = "fastaudit_rs";
+const NOT_INSTALLED: i32 = -1;
 
-    /// Never made: calls cannot be watched.
-    pub enum Hold {}
+/// The number of guards that want the events on.
+static HOLDS: AtomicUsize = AtomicUsize::new(0);
 
-    impl Hold {
-        /// No guard can ask for monitoring.
-        pub fn new(_py: Python<'_>, _config: &AuditCfg) -> PyResult<Self> {
-            Err(errors::no_monitoring("monitor_calls=True"))
+/// The default id, and then the others that are tried: by the documentation no tool has these but
+/// the last.
+const BY_DEFAULT: [i32; 6] = [3, 4, 5, 2, 0, 1];
+
+static TOOL_ID: AtomicI32 = AtomicI32::new(NOT_INSTALLED);
+/// True if the host asked for this one.
+static IS_CHOSEN: AtomicBool = AtomicBool::new(false);
+/// True if other code changed the settings under it.
+static CHANGED: AtomicBool = AtomicBool::new(false);
+static MONITORING: Once<Monitoring> = Once::new();
+/// The number of guards that watch calls and let sites be retired.
+static RETIRING: AtomicUsize = AtomicUsize::new(0);
+/// The set of callees that is remembered as safe: that of guards which allow the same set.
+static SAFE_SET: AtomicU64 = AtomicU64::new(0);
+/// The number of guards that watch calls and allow exactly this set.
+static OF_SAFE_SET: AtomicUsize = AtomicUsize::new(0);
+/// True if the events are on. They are off until there is native code to watch.
+static ON: AtomicBool = AtomicBool::new(false);
+/// True if `on_call` had a call site switched off since all were last switched on.
+static SWITCHED_OFF: AtomicBool = AtomicBool::new(false);
+/// True if a call site was retired since all were last switched on.
+static RETIRED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static REGISTERING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The functions and objects of `sys.monitoring` that are used, as they were when the monitor was
+/// installed.
+struct Monitoring {
+    get_tool: Py<PyAny>,
+    use_tool_id: Py<PyAny>,
+    free_tool_id: Py<PyAny>,
+    register_callback: Py<PyAny>,
+    set_events: Py<PyAny>,
+    /// Switches on the sites that were switched off.
+    restart_events: Py<PyAny>,
+    disable: Py<PyAny>,
+    call_event: Py<PyAny>,
+    callback: Py<PyAny>,
+    /// The name that our tool id is taken under: it is compared by identity.
+    name: Py<PyString>,
+}
+
+impl Monitoring {
+    /// Returns the shared `Monitoring`, made the first time with the callback that is called on
+    /// each call.
+    fn get(py: Python<'_>, callback: NewCallback) -> PyResult<&'static Self> {
+        MONITORING.get_or_try_init(py, || {
+            let monitoring = calling::import(py, "sys")?.attr("monitoring")?;
+            // Functions of our own, which are exempt from the checks on those that others call.
+            let function = |name| -> PyResult<Py<PyAny>> {
+                let found = monitoring.attr(name)?;
+                let copy = Builtin::cast(&found).map(|function| function.copy());
+                Ok(copy.transpose()?.unwrap_or(found).unbind())
+            };
+            Ok::<_, PyErr>(Self {
+                get_tool: function("get_tool")?,
+                use_tool_id: function("use_tool_id")?,
+                free_tool_id: function("free_tool_id")?,
+                register_callback: function("register_callback")?,
+                set_events: function("set_events")?,
+                restart_events: function("restart_events")?,
+                disable: monitoring.attr("DISABLE")?.unbind(),
+                call_event: monitoring.attr("events")?.attr("CALL")?.unbind(),
+                callback: callback(py)?.unbind(),
+                name: PyString::new(py, TOOL).unbind(),
+            })
+        })
+    }
+
+    /// The shared one, once a tool id was looked for.
+    fn known(py: Python<'_>) -> PyResult<&'static Self> {
+        MONITORING.get(py).ok_or_else(errors::no_tool_id)
+    }
+
+    /// The same, with all as it was that other code changed.
+    fn repaired(py: Python<'_>) -> PyResult<&'static Self> {
+        let monitoring = Self::known(py)?;
+        if CHANGED.load(Ordering::Relaxed) || !monitoring.is_ours(py)? {
+            take_again(py, monitoring)?;
+            begin_again(py, monitoring)?;
+        }
+        Ok(monitoring)
+    }
+
+    fn tool<'py>(&self, py: Python<'py>, id: i32) -> PyResult<Bound<'py, PyAny>> {
+        self.get_tool.bind(py).invoke1((id,))
+    }
+
+    fn is_ours(&self, py: Python<'_>) -> PyResult<bool> {
+        let id = id();
+        Ok(id != NOT_INSTALLED && self.tool(py, id)?.is(&self.name))
+    }
+
+    fn set_events(&self, py: Python<'_>, on: bool) -> PyResult<()> {
+        let set = self.set_events.bind(py);
+        let done = match on {
+            true => set.invoke1((id(), &self.call_event)),
+            false => set.invoke1((id(), 0)),
+        };
+        done.map(|_| ())
+    }
+
+    fn register(&self, py: Python<'_>, id: i32) -> PyResult<()> {
+        let register = self.register_callback.bind(py);
+        let callback = (id, &self.call_event, &self.callback);
+        while_registering(|| register.invoke1(callback)).map(|_| ())
+    }
+
+    fn take(&self, py: Python<'_>, id: i32) -> PyResult<()> {
+        self.use_tool_id.bind(py).invoke1((id, &self.name))?;
+        if let Err(error) = self.register(py, id) {
+            // An audit hook refused it.
+            self.free_tool_id.bind(py).invoke1((id,))?;
+            return Err(error);
+        }
+        TOOL_ID.store(id, Ordering::Relaxed);
+        CHANGED.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn first_free(&self, py: Python<'_>) -> PyResult<Option<i32>> {
+        for id in BY_DEFAULT {
+            if self.tool(py, id)?.is_none() {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The tool id, -1 before there is one.
+pub fn id() -> i32 {
+    TOOL_ID.load(Ordering::Relaxed)
+}
+
+pub fn tool_id() -> Option<i32> {
+    Some(id()).filter(|id| *id != NOT_INSTALLED)
+}
+
+#[derive(Clone, Copy)]
+pub struct Free {
+    id: i32,
+    is_chosen: bool,
+}
+
+/// Returns the tool id that the host chose, or one that is free; `None` if the monitor runs
+/// already.
+pub fn find(py: Python<'_>, callback: NewCallback, chosen: Option<i32>) -> PyResult<Option<Free>> {
+    let monitoring = Monitoring::get(py, callback)?;
+    if monitoring.is_ours(py)? {
+        return match chosen {
+            Some(chosen) if chosen != id() => Err(errors::other_tool_id(id())),
+            _ => Ok(None),
+        };
+    }
+    let id = match chosen {
+        Some(id) => {
+            let tool = monitoring.tool(py, id)?;
+            if !tool.is_none() {
+                return Err(errors::tool_id_taken(id, &tool));
+            }
+            id
+        }
+        None => monitoring.first_free(py)?.ok_or_else(errors::no_tool_id)?,
+    };
+    Ok(Some(Free {
+        id,
+        is_chosen: chosen.is_some(),
+    }))
+}
+
+/// Takes it, and registers the callback; returns `sys.monitoring.DISABLE`.
+pub fn install(py: Python<'_>, free: Free) -> PyResult<&Bound<'_, PyAny>> {
+    let monitoring = Monitoring::known(py)?;
+    monitoring.take(py, free.id)?;
+    IS_CHOSEN.store(free.is_chosen, Ordering::Relaxed);
+    begin_again(py, monitoring)?;
+    Ok(monitoring.disable.bind(py))
+}
+
+/// Takes the tool id again, and registers the callback.
+#[cold]
+fn take_again(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
+    if monitoring.is_ours(py)? {
+        monitoring.register(py, id())?;
+        CHANGED.store(false, Ordering::Relaxed);
+        return Ok(());
+    }
+    let lost = || errors::tool_id_lost(id());
+    if id() != NOT_INSTALLED && monitoring.tool(py, id())?.is_none() {
+        return monitoring.take(py, id());
+    }
+    if IS_CHOSEN.load(Ordering::Relaxed) {
+        return Err(lost());
+    }
+    let free = monitoring.first_free(py)?.ok_or_else(lost)?;
+    monitoring.take(py, free)
+}
+
+/// Keeps calls watched for as long as it lives.
+pub struct Hold {
+    retires: bool,
+    is_of_safe_set: bool,
+}
+
+impl Hold {
+    /// Switches the events on, and each call site that was switched off on another's account.
+    pub fn new(py: Python<'_>, config: &AuditCfg) -> PyResult<Self> {
+        let retires = config.retire_sites;
+        let monitoring = Monitoring::repaired(py)?;
+        let blind =
+            SWITCHED_OFF.load(Ordering::Relaxed) || (RETIRED.load(Ordering::Relaxed) && !retires);
+        if blind {
+            monitoring.restart_events.bind(py).invoke0()?;
+            SWITCHED_OFF.store(false, Ordering::Relaxed);
+            RETIRED.store(false, Ordering::Relaxed);
+        }
+        let is_of_safe_set = has_safe_set(config.safe_set);
+        HOLDS.fetch_add(1, Ordering::Relaxed);
+        OF_SAFE_SET.fetch_add(is_of_safe_set.into(), Ordering::Relaxed);
+        RETIRING.fetch_add(retires.into(), Ordering::Relaxed);
+        let hold = Self {
+            retires,
+            is_of_safe_set,
+        };
+        begin(py, monitoring)?;
+        Ok(hold)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        RETIRING.fetch_sub(self.retires.into(), Ordering::Relaxed);
+        OF_SAFE_SET.fetch_sub(self.is_of_safe_set.into(), Ordering::Relaxed);
+        // Without a guard that watches, the events are switched off.
+        if HOLDS.fetch_sub(1, Ordering::Relaxed) == 1 && ON.load(Ordering::Relaxed) {
+            let _ = attachment::if_attached(stop);
         }
     }
 }
 
-#[cfg(Py_3_12)]
-mod on {
-    use std::cell::Cell;
-    use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
-
-    use pyo3::prelude::*;
-    use pyo3::types::PyString;
-
-    use crate::python::callees::callee_cache as cache;
-    use crate::python::configuration::config::AuditCfg;
-    use crate::python::cpython::callbacks::NewCallback;
-    use crate::python::cpython::calling::{self, Calling};
-    use crate::python::cpython::functions::Builtin;
-    use crate::python::cpython::once::Once;
-    use crate::python::cpython::{attachment, ffi as raw};
-    use crate::python::importing::loaded;
-    use crate::python::values::errors;
-
-    const TOOL: &str = "fastaudit_rs";
-    const NOT_INSTALLED: i32 = -1;
-
-    /// The number of guards that want the events on.
-    static HOLDS: AtomicUsize = AtomicUsize::new(0);
-
-    /// The default id, and then the others that are tried: by the documentation no tool has these but
-    /// the last.
-    const BY_DEFAULT: [i32; 6] = [3, 4, 5, 2, 0, 1];
-
-    static TOOL_ID: AtomicI32 = AtomicI32::new(NOT_INSTALLED);
-    /// True if the host asked for this one.
-    static IS_CHOSEN: AtomicBool = AtomicBool::new(false);
-    /// True if other code changed the settings under it.
-    static CHANGED: AtomicBool = AtomicBool::new(false);
-    static MONITORING: Once<Monitoring> = Once::new();
-    /// The number of guards that watch calls and let sites be retired.
-    static RETIRING: AtomicUsize = AtomicUsize::new(0);
-    /// The set of callees that is remembered as safe: that of guards which allow the same set.
-    static SAFE_SET: AtomicU64 = AtomicU64::new(0);
-    /// The number of guards that watch calls and allow exactly this set.
-    static OF_SAFE_SET: AtomicUsize = AtomicUsize::new(0);
-    /// True if the events are on. They are off until there is native code to watch.
-    static ON: AtomicBool = AtomicBool::new(false);
-    /// True if `on_call` had a call site switched off since all were last switched on.
-    static SWITCHED_OFF: AtomicBool = AtomicBool::new(false);
-    /// True if a call site was retired since all were last switched on.
-    static RETIRED: AtomicBool = AtomicBool::new(false);
-
-    thread_local! {
-        static REGISTERING: Cell<bool> = const { Cell::new(false) };
+/// Switches the events on, if there is any native code to watch.
+fn begin(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
+    if loaded::foreign() && !ON.load(Ordering::Relaxed) {
+        monitoring.set_events(py, true)?;
+        ON.store(true, Ordering::Relaxed);
     }
+    Ok(())
+}
 
-    /// The functions and objects of `sys.monitoring` that are used, as they were when the monitor was
-    /// installed.
-    struct Monitoring {
-        get_tool: Py<PyAny>,
-        use_tool_id: Py<PyAny>,
-        free_tool_id: Py<PyAny>,
-        register_callback: Py<PyAny>,
-        set_events: Py<PyAny>,
-        /// Switches on the sites that were switched off.
-        restart_events: Py<PyAny>,
-        disable: Py<PyAny>,
-        call_event: Py<PyAny>,
-        callback: Py<PyAny>,
-        /// The name that our tool id is taken under: it is compared by identity.
-        name: Py<PyString>,
+/// The same where they may have been switched off, under guards that are still in force.
+fn begin_again(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
+    ON.store(false, Ordering::Relaxed);
+    match HOLDS.load(Ordering::Relaxed) {
+        0 => Ok(()),
+        _ => begin(py, monitoring),
     }
+}
 
-    impl Monitoring {
-        /// Returns the shared `Monitoring`, made the first time with the callback that is called on
-        /// each call.
-        fn get(py: Python<'_>, callback: NewCallback) -> PyResult<&'static Self> {
-            let get = || {
-                let monitoring = calling::import(py, "sys")?.attr("monitoring")?;
-                // Functions of our own, which are exempt from the checks on those that others call.
-                let function = |name| -> PyResult<Py<PyAny>> {
-                    let found = monitoring.attr(name)?;
-                    let copy = Builtin::cast(&found).map(|function| function.copy());
-                    Ok(copy.transpose()?.unwrap_or(found).unbind())
-                };
-                Ok::<_, PyErr>(Self {
-                    get_tool: function("get_tool")?,
-                    use_tool_id: function("use_tool_id")?,
-                    free_tool_id: function("free_tool_id")?,
-                    register_callback: function("register_callback")?,
-                    set_events: function("set_events")?,
-                    restart_events: function("restart_events")?,
-                    disable: monitoring.attr("DISABLE")?.unbind(),
-                    call_event: monitoring.attr("events")?.attr("CALL")?.unbind(),
-                    callback: callback(py)?.unbind(),
-                    name: PyString::new(py, TOOL).unbind(),
-                })
-            };
-            MONITORING.get_or_try_init(py, get)
-        }
+pub fn holds() -> usize {
+    HOLDS.load(Ordering::Relaxed)
+}
 
-        /// The shared one, once a tool id was looked for.
-        fn known(py: Python<'_>) -> PyResult<&'static Self> {
-            MONITORING.get(py).ok_or_else(errors::no_tool_id)
-        }
-
-        fn tool<'py>(&self, py: Python<'py>, id: i32) -> PyResult<Bound<'py, PyAny>> {
-            self.get_tool.bind(py).invoke1((id,))
-        }
-
-        fn is_ours(&self, py: Python<'_>) -> PyResult<bool> {
-            let id = id();
-            Ok(id != NOT_INSTALLED && self.tool(py, id)?.is(&self.name))
-        }
-
-        fn set_events(&self, py: Python<'_>, on: bool) -> PyResult<()> {
-            let set = self.set_events.bind(py);
-            if on {
-                set.invoke1((id(), &self.call_event))?;
-            } else {
-                set.invoke1((id(), 0))?;
-            }
-            Ok(())
-        }
-
-        fn register(&self, py: Python<'_>, id: i32) -> PyResult<()> {
-            let register = self.register_callback.bind(py);
-            let callback = (id, &self.call_event, &self.callback);
-            while_registering(|| register.invoke1(callback)).map(|_| ())
-        }
-
-        fn take(&self, py: Python<'_>, id: i32) -> PyResult<()> {
-            self.use_tool_id.bind(py).invoke1((id, &self.name))?;
-            if let Err(error) = self.register(py, id) {
-                // An audit hook refused it.
-                self.free_tool_id.bind(py).invoke1((id,))?;
-                return Err(error);
-            }
-            TOOL_ID.store(id, Ordering::Relaxed);
-            CHANGED.store(false, Ordering::Relaxed);
-            Ok(())
-        }
-
-        fn first_free(&self, py: Python<'_>) -> PyResult<Option<i32>> {
-            for id in BY_DEFAULT {
-                if self.tool(py, id)?.is_none() {
-                    return Ok(Some(id));
-                }
-            }
-            Ok(None)
-        }
+fn stop(py: Python<'_>) {
+    if raw::is_finalizing(py) {
+        return;
     }
-
-    /// The tool id, -1 before there is one.
-    pub fn id() -> i32 {
-        TOOL_ID.load(Ordering::Relaxed)
-    }
-
-    pub fn tool_id() -> Option<i32> {
-        Some(id()).filter(|id| *id != NOT_INSTALLED)
-    }
-
-    fn was_changed() -> bool {
-        CHANGED.load(Ordering::Relaxed)
-    }
-
-    #[derive(Clone, Copy)]
-    pub struct Free {
-        id: i32,
-        is_chosen: bool,
-    }
-
-    /// Returns the tool id that the host chose, or one that is free; `None` if the monitor runs
-    /// already.
-    pub fn find(
-        py: Python<'_>,
-        callback: NewCallback,
-        chosen: Option<i32>,
-    ) -> PyResult<Option<Free>> {
-        let monitoring = Monitoring::get(py, callback)?;
-        if monitoring.is_ours(py)? {
-            return match chosen {
-                Some(chosen) if chosen != id() => Err(errors::other_tool_id(id())),
-                _ => Ok(None),
-            };
-        }
-        let id = match chosen {
-            Some(id) => {
-                let tool = monitoring.tool(py, id)?;
-                if !tool.is_none() {
-                    return Err(errors::tool_id_taken(id, &tool));
-                }
-                id
-            }
-            None => monitoring.first_free(py)?.ok_or_else(errors::no_tool_id)?,
-        };
-        Ok(Some(Free {
-            id,
-            is_chosen: chosen.is_some(),
-        }))
-    }
-
-    /// Takes it, and registers the callback; returns `sys.monitoring.DISABLE`.
-    pub fn install(py: Python<'_>, free: Free) -> PyResult<&Bound<'_, PyAny>> {
-        let monitoring = Monitoring::known(py)?;
-        monitoring.take(py, free.id)?;
-        IS_CHOSEN.store(free.is_chosen, Ordering::Relaxed);
-        ON.store(false, Ordering::Relaxed);
-        if HOLDS.load(Ordering::Relaxed) > 0 {
-            // The tool id was freed under a guard that is still in force.
-            begin(py, monitoring)?;
-        }
-        Ok(monitoring.disable.bind(py))
-    }
-
-    /// Sets all anew that other code may have changed.
-    fn take_again(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
-        if monitoring.is_ours(py)? {
-            monitoring.register(py, id())?;
-            CHANGED.store(false, Ordering::Relaxed);
-            return Ok(());
-        }
-        let lost = || errors::tool_id_lost(id());
-        if id() != NOT_INSTALLED && monitoring.tool(py, id())?.is_none() {
-            return monitoring.take(py, id());
-        }
-        if IS_CHOSEN.load(Ordering::Relaxed) {
-            return Err(lost());
-        }
-        let free = monitoring.first_free(py)?.ok_or_else(lost)?;
-        monitoring.take(py, free)
-    }
-
-    /// Keeps calls watched for as long as it lives.
-    pub struct Hold {
-        retires: bool,
-        is_of_safe_set: bool,
-    }
-
-    impl Hold {
-        /// Switches the events on, and each call site that was switched off on another's account.
-        pub fn new(py: Python<'_>, config: &AuditCfg) -> PyResult<Self> {
-            let retires = config.retire_sites;
-            let monitoring = Monitoring::known(py)?;
-            if was_changed() || !monitoring.is_ours(py)? {
-                repair(py, monitoring)?;
-            }
-            let blind = SWITCHED_OFF.load(Ordering::Relaxed)
-                || (RETIRED.load(Ordering::Relaxed) && !retires);
-            if blind {
-                monitoring.restart_events.bind(py).invoke0()?;
-                SWITCHED_OFF.store(false, Ordering::Relaxed);
-                RETIRED.store(false, Ordering::Relaxed);
-            }
-            let is_of_safe_set = has_safe_set(config.safe_set);
-            HOLDS.fetch_add(1, Ordering::Relaxed);
-            OF_SAFE_SET.fetch_add(is_of_safe_set.into(), Ordering::Relaxed);
-            RETIRING.fetch_add(retires.into(), Ordering::Relaxed);
-            let hold = Self {
-                retires,
-                is_of_safe_set,
-            };
-            begin(py, monitoring)?;
-            Ok(hold)
-        }
-    }
-
-    impl Drop for Hold {
-        fn drop(&mut self) {
-            RETIRING.fetch_sub(self.retires.into(), Ordering::Relaxed);
-            OF_SAFE_SET.fetch_sub(self.is_of_safe_set.into(), Ordering::Relaxed);
-            // Without a guard that watches, the events are switched off.
-            if HOLDS.fetch_sub(1, Ordering::Relaxed) == 1 && ON.load(Ordering::Relaxed) {
-                let _ = attachment::if_attached(stop);
-            }
-        }
-    }
-
-    /// Switches the events on, if there is any native code to watch.
-    fn begin(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
-        if loaded::foreign() && !ON.load(Ordering::Relaxed) {
-            monitoring.set_events(py, true)?;
-            ON.store(true, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Takes the tool id again, registers the callback and switches the events on, whatever other
-    /// code changed.
-    #[cold]
-    fn repair(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
-        take_again(py, monitoring)?;
-        ON.store(false, Ordering::Relaxed);
-        if HOLDS.load(Ordering::Relaxed) > 0 {
-            begin(py, monitoring)?;
-        }
-        Ok(())
-    }
-
-    pub fn holds() -> usize {
-        HOLDS.load(Ordering::Relaxed)
-    }
-
-    fn stop(py: Python<'_>) {
-        if raw::is_finalizing(py) {
-            return;
-        }
-        raw::beside_pending(py, || {
-            // A tool id that is no longer ours has no events of ours to switch off.
-            if let Ok(monitoring) = Monitoring::known(py)
-                && monitoring.is_ours(py).unwrap_or(false)
-            {
-                let _ = monitoring.set_events(py, false);
-            }
-        });
-        ON.store(false, Ordering::Relaxed);
-    }
-
-    /// Returns whether all guards in force allow the callees that are remembered as safe.
-    #[inline]
-    pub fn all_have_safe_set() -> bool {
-        let same = OF_SAFE_SET.load(Ordering::Relaxed);
-        same != 0 && same == HOLDS.load(Ordering::Relaxed)
-    }
-
-    /// Returns whether a set of safe callees is the remembered one, or has become it: another set
-    /// is forgotten if no guard in force has it. 0 stands for no set.
-    fn has_safe_set(set: u64) -> bool {
-        if set != 0
-            && set != SAFE_SET.load(Ordering::Relaxed)
-            && OF_SAFE_SET.load(Ordering::Relaxed) == 0
+    raw::beside_pending(py, || {
+        // A tool id that is no longer ours has no events of ours to switch off.
+        if let Ok(monitoring) = Monitoring::known(py)
+            && monitoring.is_ours(py).unwrap_or(false)
         {
-            cache::forget_safe();
-            SAFE_SET.store(set, Ordering::Relaxed);
+            let _ = monitoring.set_events(py, false);
         }
-        is_remembered(set)
-    }
+    });
+    ON.store(false, Ordering::Relaxed);
+}
 
-    pub fn is_remembered(set: u64) -> bool {
-        set != 0 && set == SAFE_SET.load(Ordering::Relaxed)
-    }
+/// Returns whether all guards in force allow the callees that are remembered as safe.
+#[inline]
+pub fn all_have_safe_set() -> bool {
+    let same = OF_SAFE_SET.load(Ordering::Relaxed);
+    same != 0 && same == HOLDS.load(Ordering::Relaxed)
+}
 
-    /// Returns whether the site of a call that needs nothing is switched off: if every guard that
-    /// watches lets it be retired.
-    #[inline]
-    pub fn retires() -> bool {
-        let retiring = RETIRING.load(Ordering::Relaxed);
-        let retires = retiring != 0 && retiring == HOLDS.load(Ordering::Relaxed);
-        if retires {
-            RETIRED.store(true, Ordering::Relaxed);
-        }
-        retires
+/// Returns whether a set of safe callees is the remembered one, or has become it: another set
+/// is forgotten if no guard in force has it. 0 stands for no set.
+fn has_safe_set(set: u64) -> bool {
+    if set != 0
+        && set != SAFE_SET.load(Ordering::Relaxed)
+        && OF_SAFE_SET.load(Ordering::Relaxed) == 0
+    {
+        cache::forget_safe();
+        SAFE_SET.store(set, Ordering::Relaxed);
     }
+    is_remembered(set)
+}
 
-    /// Switches the site of a call off, as the host wants. A site that is off is off for every guard:
-    /// returns false, and leaves it on, if another guard would miss it.
-    pub fn switches_off() -> bool {
-        let off = HOLDS.load(Ordering::Relaxed) == 1;
-        SWITCHED_OFF.fetch_or(off, Ordering::Relaxed);
-        off
-    }
+pub fn is_remembered(set: u64) -> bool {
+    set != 0 && set == SAFE_SET.load(Ordering::Relaxed)
+}
 
-    /// Takes note of native code that is going to be loaded, the first from outside the standard
-    /// library: calls are watched from now on.
-    pub fn native_code_loads(py: Python<'_>) -> PyResult<()> {
-        if HOLDS.load(Ordering::Relaxed) == 0 {
-            return Ok(());
-        }
-        let monitoring = Monitoring::known(py)?;
-        if was_changed() || !monitoring.is_ours(py)? {
-            repair(py, monitoring)?;
-        }
-        begin(py, monitoring)
+/// Returns whether the site of a call that needs nothing is switched off: if every guard that
+/// watches lets it be retired.
+#[inline]
+pub fn retires() -> bool {
+    let retiring = RETIRING.load(Ordering::Relaxed);
+    let retires = retiring != 0 && retiring == HOLDS.load(Ordering::Relaxed);
+    if retires {
+        RETIRED.store(true, Ordering::Relaxed);
     }
+    retires
+}
 
-    pub fn note_changed() {
-        CHANGED.store(true, Ordering::Relaxed);
-    }
+/// Switches the site of a call off, as the host wants. A site that is off is off for every guard:
+/// returns false, and leaves it on, if another guard would miss it.
+pub fn switches_off() -> bool {
+    let off = HOLDS.load(Ordering::Relaxed) == 1;
+    SWITCHED_OFF.fetch_or(off, Ordering::Relaxed);
+    off
+}
 
-    /// Returns whether the callback that is being registered is ours, or of another tool than the
-    /// monitor: guarded code may not replace the monitor's own.
-    pub fn is_registering() -> bool {
-        REGISTERING.get()
+/// Takes note of native code that is going to be loaded, the first from outside the standard
+/// library: calls are watched from now on.
+pub fn native_code_loads(py: Python<'_>) -> PyResult<()> {
+    if HOLDS.load(Ordering::Relaxed) == 0 {
+        return Ok(());
     }
+    begin(py, Monitoring::repaired(py)?)
+}
 
-    /// Registers callbacks of ours, or of another tool.
-    pub fn while_registering<R>(register: impl FnOnce() -> R) -> R {
-        let before = REGISTERING.replace(true);
-        let result = register();
-        REGISTERING.set(before);
-        result
-    }
+pub fn note_changed() {
+    CHANGED.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether the callback that is being registered is ours, or of another tool than the
+/// monitor: guarded code may not replace the monitor's own.
+pub fn is_registering() -> bool {
+    REGISTERING.get()
+}
+
+/// Registers callbacks of ours, or of another tool.
+pub fn while_registering<R>(register: impl FnOnce() -> R) -> R {
+    let before = REGISTERING.replace(true);
+    let result = register();
+    REGISTERING.set(before);
+    result
 }

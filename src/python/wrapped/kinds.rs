@@ -71,7 +71,7 @@ pub enum Raises {
     /// `open` for reading, with each of the arguments at these places, of these names, as a path.
     Reads(&'static [(usize, &'static CStr)]),
     /// `open` of this file for reading.
-    ReadsFile(&'static CStr),
+    ReadsFile(&'static str),
     /// `fastaudit.read` of these files of the system.
     ReadsForSystem(fn() -> Vec<PathBuf>),
     /// `open` of the file for reading that a line of readline(3)'s settings includes.
@@ -84,7 +84,7 @@ pub enum Raises {
 #[derive(Clone, Copy)]
 pub enum Mode {
     /// In this way; without a file, the one of readline(3)'s history.
-    History(&'static CStr),
+    History(&'static str),
     /// For reading, by readline(3), which knows `~`; without a file, the one of its settings.
     Settings,
     /// As the flags of a `dbm` say, the second argument: reading by default. The names of its files
@@ -92,25 +92,7 @@ pub enum Mode {
     Dbm(&'static [&'static str]),
 }
 
-pub type Condition = fn(Python<'_>, &Call<'_>) -> bool;
-
-pub struct Call<'a>(pub CallArguments<'a>);
-
-impl Call<'_> {
-    /// The argument at this position, or of this name.
-    pub fn find<'py>(
-        &self,
-        py: Python<'py>,
-        index: usize,
-        name: &CStr,
-    ) -> Option<Bound<'py, PyAny>> {
-        self.0.find(py, index, Some(name))
-    }
-
-    pub fn at<'py>(&self, py: Python<'py>, position: usize) -> Bound<'py, PyAny> {
-        self.0.at(py, position)
-    }
-}
+pub type Condition = fn(Python<'_>, CallArguments<'_>) -> bool;
 
 /// An error unless a method that has to be replaced was.
 pub fn known(class: &str, method: &str, is_replaced: bool) -> PyResult<()> {

@@ -6,15 +6,16 @@
 //! processes share.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple, PyType};
+use pyo3::types::{PyString, PyType};
 
 use crate::policy::switches::Switch;
+use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::called::{CalledByTuple, Returned};
-use crate::python::cpython::ffi as raw;
 use crate::python::cpython::replace;
 use crate::python::cpython::slots::Slot;
 use crate::python::guard::scope;
 use crate::python::importing::imports;
+use crate::python::wrapped::threads;
 
 /// The modules of pools, and the names of the pools.
 const POOLS: &[(&str, &str)] = &[
@@ -80,7 +81,7 @@ pub fn check_process(py: Python<'_>, is_copy: bool) -> PyResult<()> {
 }
 
 fn are_threads_denied(py: Python<'_>) -> PyResult<bool> {
-    let denies = |config: &crate::python::configuration::config::AuditCfg| {
+    let denies = |config: &AuditCfg| {
         // Before 3.12 guards that are of no policy see no thread start.
         let sees = cfg!(Py_3_12) || config.is_of_policy();
         sees && !config.policy().has(Switch::Threads)
@@ -92,7 +93,5 @@ fn are_threads_denied(py: Python<'_>) -> PyResult<bool> {
 
 fn deny(py: Python<'_>, name: &str) -> PyResult<()> {
     let told = PyString::new(py, &format!("{name} starts threads of its own"));
-    let (empty, none) = (PyTuple::empty(py), py.None().into_bound(py));
-    let args: &[&Bound<'_, PyAny>] = &[told.as_any(), empty.as_any(), &none];
-    raw::audit(py, c"_thread.start_new_thread", args)
+    threads::announce(told.as_any())
 }

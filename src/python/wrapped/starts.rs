@@ -122,14 +122,13 @@ fn process(pid: &Bound<'_, PyAny>) -> Option<Pid> {
 fn configurations(py: Python<'_>) -> PyResult<Vec<Py<AuditCfg>>> {
     let mut all: Vec<Py<AuditCfg>> = Vec::new();
     for active in scope::in_force(py)? {
-        let mut next = Some(active.unbind());
-        while let Some(active) = next {
+        let chain = std::iter::successors(Some(active.unbind()), |active| active.get().outer(py));
+        for active in chain {
             let config = active.get().config();
             if let Some(config) = config.filter(|config| all.iter().all(|known| !known.is(*config)))
             {
                 all.push(config.clone_ref(py));
             }
-            next = active.get().outer(py);
         }
     }
     Ok(all)

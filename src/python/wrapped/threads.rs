@@ -164,20 +164,49 @@ fn start(called: Called<'_>) -> Returned {
     called.replacing_with(at, carried, |called| called.make())
 }
 
-/// Puts the guard into the context that a `threading.Thread` runs in, since 3.14 one of its own.
-#[cfg(Py_3_14)]
+/// Puts the guard, or none, into the context that a `threading.Thread` runs in, since 3.14 one of its
+/// own.
 fn enter_context_of_thread(
     function: &Bound<'_, PyAny>,
-    active: &Bound<'_, Active>,
+    active: Option<&Bound<'_, Active>>,
 ) -> PyResult<()> {
     let py = function.py();
+    if !cfg!(Py_3_14) {
+        return Ok(());
+    }
     let Some(thread) = calling::getattr_opt(function, intern!(py, "__self__"))? else {
         return Ok(());
     };
     let Some(context) = calling::getattr_opt(&thread, intern!(py, "_context"))? else {
         return Ok(());
     };
-    scope::carry_into(&context, active)
+    match active {
+        Some(active) => scope::carry_into(&context, active),
+        None => scope::carry_into(&context, &Bound::new(py, Active::detached())?),
+    }
+}
+
+/// The function, which enters the guard first.
+fn entering<'py>(
+    function: &Bound<'py, PyAny>,
+    active: Option<&Bound<'py, Active>>,
+    is_feeder: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let carried = Carried {
+        function: function.clone().unbind(),
+        active: active.map(|active| active.clone().unbind()),
+        is_started: AtomicBool::new(false),
+        is_feeder,
+    };
+    RUN.bind(Bound::new(function.py(), carried)?.as_any())
+}
+
+/// Raises the event of a thread that is about to start.
+pub fn announce(function: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = function.py();
+    let (empty, none) = (PyTuple::empty(py), py.None().into_bound(py));
+    let args = [function, empty.as_any(), &none];
+    raw::audit(py, c"_thread.start_new_thread", &args)
 }
 
 /// The function with the rights of a tool, which end when the tool returns.
@@ -185,39 +214,25 @@ fn in_tool<'py>(
     function: &Bound<'py, PyAny>,
     tool: &Bound<'py, Active>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let py = function.py();
     if !function.is_callable() {
         return Ok(None);
     }
     // Jobs of a pool bring their own.
-    let is_worker = pool_threads::is_worker(function)?;
-    #[cfg(Py_3_14)]
-    {
-        let detached = || Bound::new(py, Active::detached());
-        let in_force = if is_worker { detached()? } else { tool.clone() };
-        enter_context_of_thread(function, &in_force)?;
-    }
-    if is_worker {
+    let active = (!pool_threads::is_worker(function)?).then_some(tool);
+    enter_context_of_thread(function, active)?;
+    if active.is_none() {
         return Ok(None);
     }
-    let carried = Carried {
-        function: function.clone().unbind(),
-        active: Some(tool.clone().unbind()),
-        is_started: AtomicBool::new(false),
-        is_feeder: false,
-    };
     ANY_CARRIED.store(true, Ordering::Relaxed);
-    let carried = RUN.bind(Bound::new(py, carried)?.as_any())?;
-    #[cfg(not(Py_3_12))]
-    {
-        let (none, empty) = (py.None().into_bound(py), PyTuple::empty(py));
-        let args = [&carried, empty.as_any(), &none];
-        raw::audit(py, c"_thread.start_new_thread", &args)?;
+    let carried = entering(function, active, false)?;
+    if !cfg!(Py_3_12) {
+        announce(&carried)?;
     }
     Ok(Some(carried))
 }
 
-/// The function with the guard in force, if its policy lets threads start.
+/// The function with the guard in force, if its policy lets threads start. Before 3.12, which raises
+/// no event for a thread, ours is raised here.
 fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = function.py();
     if let Some(tool) = scope::tool_in_force(py)?
@@ -234,18 +249,16 @@ fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAn
             return Ok(None);
         }
     };
-    let carries = active.get().config().is_some_and(|config| {
-        let config = config.get();
+    let config = active.get().config().map(Py::get);
+    let carries = config.is_some_and(|config| {
         let policy = config.policy();
         // The host may answer that it starts.
         let is_asked = config.approvals().is_some() && config.is_of_policy();
         let may_import = !policy.rest().import_allow.is_empty();
         policy.has(Switch::Threads) || is_asked || may_import || config.records().is_some()
     });
-    let may_carry = active.get().config().is_some_and(|config| {
-        let config = config.get();
-        config.is_of_policy() || config.policy().has(Switch::Threads)
-    });
+    let may_carry =
+        config.is_some_and(|config| config.is_of_policy() || config.policy().has(Switch::Threads));
     if !function.is_callable() {
         return Ok(None);
     }
@@ -254,32 +267,14 @@ fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAn
         return Ok(None);
     }
     let carries = carries || is_feeder;
-    let active = if pool_threads::is_worker(function)? {
-        None
-    } else {
-        Some(active)
-    };
-    #[cfg(Py_3_14)]
+    let active = (!pool_threads::is_worker(function)?).then_some(&active);
     if carries {
-        let detached = || Bound::new(py, Active::detached());
-        let in_force = active.clone().map_or_else(detached, Ok)?;
-        enter_context_of_thread(function, &in_force)?;
+        enter_context_of_thread(function, active)?;
     }
     ANY_CARRIED.fetch_or(active.is_some() && carries, Ordering::Relaxed);
-    let carried = Carried {
-        function: function.clone().unbind(),
-        active: active.map(Bound::unbind),
-        is_started: AtomicBool::new(false),
-        is_feeder,
-    };
-    let carried = RUN.bind(Bound::new(py, carried)?.as_any())?;
-    #[cfg(not(Py_3_12))]
-    {
-        let none = py.None().into_bound(py);
-        let function = if carries { &carried } else { function };
-        let empty = PyTuple::empty(py);
-        let args: &[&Bound<'_, PyAny>] = &[function, empty.as_any(), &none];
-        raw::audit(py, c"_thread.start_new_thread", args)?;
+    let carried = entering(function, active, is_feeder)?;
+    if !cfg!(Py_3_12) {
+        announce(if carries { &carried } else { function })?;
     }
     Ok(carries.then_some(carried))
 }

@@ -13,13 +13,14 @@ use pyo3::types::{PyBool, PyBytes, PyString};
 
 use crate::policy::events::EVENTS;
 use crate::python::configuration::pool_memory;
+use crate::python::cpython::arguments::CallArguments;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::{calling, ffi as raw};
 use crate::python::guard::scope;
 use crate::python::importing::library_files::{
     expanded, groups, in_home, included, settings, users,
 };
-use crate::python::wrapped::kinds::{Call, Mode, Raises, Silent, What};
+use crate::python::wrapped::kinds::{Mode, Raises, Silent, What};
 
 /// The endings of the names of files of a `dbm`, of all libraries that there are for it.
 const NDBM: &[&str] = &["", ".db", ".dir", ".pag"];
@@ -31,21 +32,21 @@ const HOW: &[(&str, Raises)] = &[
     // Files.
     ("posix.mkfifo", Raises::Entry(&[c"path", c"mode", c"dir_fd"])),
     ("posix.mknod", Raises::Entry(&[c"path", c"mode", c"device", c"dir_fd"])),
-    ("readline.write_history_file", Raises::Opens(0, c"filename", Mode::History(c"w"))),
-    ("readline.append_history_file", Raises::Opens(1, c"filename", Mode::History(c"a"))),
+    ("readline.write_history_file", Raises::Opens(0, c"filename", Mode::History("w"))),
+    ("readline.append_history_file", Raises::Opens(1, c"filename", Mode::History("a"))),
     ("_dbm.open", Raises::Opens(0, c"filename", Mode::Dbm(NDBM))),
     ("_gdbm.open", Raises::Opens(0, c"filename", Mode::Dbm(&[""]))),
     ("_posixshmem.shm_open", Raises::Shared),
     ("_posixshmem.shm_unlink", Raises::Shared),
     // Files that are only read.
     ("posix.readlink", Raises::Entry(&[c"path", c"dir_fd"])),
-    ("readline.read_history_file", Raises::Opens(0, c"filename", Mode::History(c"r"))),
+    ("readline.read_history_file", Raises::Opens(0, c"filename", Mode::History("r"))),
     ("readline.read_init_file", Raises::Opens(0, c"filename", Mode::Settings)),
     ("readline.parse_and_bind", Raises::Includes),
     ("_locale.bindtextdomain", Raises::Reads(&[(1, c"")])),
     ("_ssl._test_decode_cert", Raises::Reads(&[(0, c"")])),
-    ("spwd.getspall", Raises::ReadsFile(c"/etc/shadow")),
-    ("spwd.getspnam", Raises::ReadsFile(c"/etc/shadow")),
+    ("spwd.getspall", Raises::ReadsFile("/etc/shadow")),
+    ("spwd.getspnam", Raises::ReadsFile("/etc/shadow")),
     ("grp.getgrall", Raises::ReadsForSystem(groups)),
     ("grp.getgrgid", Raises::ReadsForSystem(groups)),
     ("grp.getgrnam", Raises::ReadsForSystem(groups)),
@@ -91,7 +92,7 @@ impl Silent {
         match self.raises {
             Raises::Reads(_) | Raises::ReadsFile(_) | Raises::ReadsForSystem(_) => true,
             Raises::Includes | Raises::Opens(_, _, Mode::Settings) => true,
-            Raises::Opens(_, _, Mode::History(mode)) => mode == c"r",
+            Raises::Opens(_, _, Mode::History(mode)) => mode == "r",
             Raises::Entry(_) => self.event == c"os.readlink",
             _ => false,
         }
@@ -125,7 +126,7 @@ pub fn call(called: Called<'_>, silent: &Silent) -> Returned {
     if silent.only_reads() && !scope::any_guard_restricts_more() {
         return called.make();
     }
-    let paths = called.ours(|py| Call(called.arguments).raise(py, silent));
+    let paths = called.ours(|py| called.arguments.raise(py, silent));
     // The values that were checked are used: a path-like object would be asked again.
     match paths {
         None => Returned::failed(),
@@ -148,11 +149,11 @@ pub fn share(called: Called<'_>, silent: &Silent) -> Returned {
         return called.make();
     }
     let marks = called.ours(|py| {
-        let call = Call(called.arguments);
+        let call = called.arguments;
         if is_guarded {
             call.raise(py, silent)?;
         }
-        let flags = call.find(py, 1, c"flags");
+        let flags = call.find(py, 1, Some(c"flags"));
         let flags = flags.and_then(|flags| raw::int_value(&flags)).unwrap_or(0);
         let anew = i64::from(libc::O_CREAT | libc::O_EXCL);
         let is_new = silent.event == c"open" && flags & anew == anew;
@@ -172,7 +173,7 @@ pub fn share(called: Called<'_>, silent: &Silent) -> Returned {
 /// A path in place of the argument at a position.
 type Replaced<'py> = Option<(usize, Bound<'py, PyAny>)>;
 
-impl Call<'_> {
+impl CallArguments<'_> {
     /// The path at a position, asked of an object for it once.
     fn path<'py>(
         &self,
@@ -196,7 +197,7 @@ impl Call<'_> {
             Raises::Reads(places) => {
                 let mut kept = [const { None }; 2];
                 for ((index, name), kept) in places.iter().zip(&mut kept) {
-                    let Some(position) = self.0.position(*index, Some(name)) else {
+                    let Some(position) = self.position(*index, Some(name)) else {
                         continue;
                     };
                     if self.at(py, position).is_none() {
@@ -218,7 +219,7 @@ impl Call<'_> {
         match silent.raises {
             Raises::Reads(_) => Ok(None),
             Raises::ReadsFile(path) => {
-                let path = PyString::new(py, &path.to_string_lossy());
+                let path = PyString::new(py, path);
                 opened_for_reading(path.as_any()).map(|()| None)
             }
             Raises::ReadsForSystem(files) => {
@@ -230,7 +231,7 @@ impl Call<'_> {
                 Ok(None)
             }
             Raises::Includes => {
-                let line = self.find(py, 0, c"");
+                let line = self.find(py, 0, Some(c""));
                 let line = line.and_then(|line| line.cast_into::<PyString>().ok());
                 let Some(line) = line else {
                     return Ok(None);
@@ -240,16 +241,16 @@ impl Call<'_> {
                     None => Ok(None),
                 }
             }
-            Raises::When(is_so) if !is_so(py, self) => Ok(None),
+            Raises::When(is_so) if !is_so(py, *self) => Ok(None),
             Raises::AsGiven | Raises::When(_) => {
-                let given: Vec<_> = (0..self.0.positional())
+                let given: Vec<_> = (0..self.positional())
                     .map(|index| self.at(py, index))
                     .collect();
                 raw::audit(py, silent.event, &given.iter().collect::<Vec<_>>())?;
                 Ok(None)
             }
             Raises::Entry(names) => {
-                let Some(position) = self.0.position(0, Some(names[0])) else {
+                let Some(position) = self.position(0, Some(names[0])) else {
                     return Ok(None);
                 };
                 let (path, replaced) = self.path(py, position)?;
@@ -260,60 +261,47 @@ impl Call<'_> {
                         false => Ok(none().into_any()),
                     };
                     // A `dir_fd` is given by name alone.
-                    let index = if *name == c"dir_fd" {
-                        usize::MAX
-                    } else {
-                        index
+                    let index = match *name == c"dir_fd" {
+                        true => usize::MAX,
+                        false => index,
                     };
-                    args.push(self.find(py, index, name).map_or_else(absent, Ok)?);
+                    args.push(self.find(py, index, Some(name)).map_or_else(absent, Ok)?);
                 }
                 raw::audit(py, silent.event, &args.iter().collect::<Vec<_>>())?;
                 Ok(replaced)
             }
             Raises::Opens(index, name, mode) => {
-                let (path, replaced) = match self.0.position(index, Some(name)) {
-                    Some(position) if !self.at(py, position).is_none() => {
-                        self.path(py, position)?
-                    }
+                let given = self.position(index, Some(name));
+                let given = given.filter(|position| !self.at(py, *position).is_none());
+                let (path, replaced) = match (given, mode) {
+                    (Some(position), _) => self.path(py, position)?,
+                    (None, Mode::Dbm(_)) => return Ok(None),
                     // readline(3) uses these then.
-                    _ => match mode {
-                        Mode::Dbm(_) => return Ok(None),
-                        Mode::History(_) => (path_object(py, &in_home(".history"))?, None),
-                        Mode::Settings => (path_object(py, &settings())?, None),
-                    },
+                    (None, Mode::History(_)) => (path_object(py, &in_home(".history"))?, None),
+                    (None, Mode::Settings) => (path_object(py, &settings())?, None),
                 };
-                let endings = match mode {
-                    Mode::Dbm(endings) => endings,
-                    _ => &[""],
-                };
-                let path = match mode {
+                match mode {
+                    Mode::History(mode) => opened(&path, PyString::new(py, mode).as_any())?,
                     Mode::Settings => match bytes_of(&path)? {
-                        Some(bytes) => path_object(py, &expanded(&bytes))?,
-                        None => path,
+                        Some(bytes) => opened_for_reading(&path_object(py, &expanded(&bytes))?)?,
+                        None => opened_for_reading(&path)?,
                     },
-                    _ => path,
-                };
-                let mode = match mode {
-                    Mode::History(mode) => PyString::new(py, &mode.to_string_lossy()).into_any(),
-                    Mode::Settings => PyString::new(py, "r").into_any(),
-                    Mode::Dbm(_) => match self.find(py, 1, c"flags") {
-                        None => PyString::new(py, "r").into_any(),
-                        Some(flags) if reads(&flags) => flags,
-                        Some(_) => PyString::new(py, "w").into_any(),
-                    },
-                };
-                let flags = 0i32.into_pyobject(py)?.into_any();
-                for ending in endings {
-                    let path = with_ending(&path, ending)?;
-                    raw::audit(py, silent.event, &[&path, &mode, &flags])?;
+                    Mode::Dbm(endings) => {
+                        let mode = match self.find(py, 1, Some(c"flags")) {
+                            None => PyString::new(py, "r").into_any(),
+                            Some(flags) if reads(&flags) => flags,
+                            Some(_) => PyString::new(py, "w").into_any(),
+                        };
+                        for ending in endings {
+                            opened(&with_ending(&path, ending)?, &mode)?;
+                        }
+                    }
                 }
                 Ok(replaced)
             }
             Raises::Shared => {
-                let Some(given) = self.find(py, 0, c"path") else {
-                    return Ok(None);
-                };
-                let Ok(name) = given.cast::<PyString>() else {
+                let given = self.find(py, 0, Some(c"path"));
+                let Some(Ok(name)) = given.as_ref().map(|given| given.cast::<PyString>()) else {
                     return Ok(None);
                 };
                 let name = name.to_string_lossy();
@@ -322,11 +310,11 @@ impl Call<'_> {
                     let no_fd = (-1i32).into_pyobject(py)?.into_any();
                     return raw::audit(py, silent.event, &[path.as_any(), &no_fd]).map(|()| None);
                 }
-                let flags = self.find(py, 1, c"flags").unwrap_or_else(none);
+                let flags = self.find(py, 1, Some(c"flags")).unwrap_or_else(none);
                 raw::audit(py, silent.event, &[path.as_any(), &none(), &flags]).map(|()| None)
             }
             Raises::Starts => {
-                let at = |index| self.find(py, index, c"").unwrap_or_else(none);
+                let at = |index| self.find(py, index, Some(c"")).unwrap_or_else(none);
                 raw::audit(py, silent.event, &[&at(1), &at(0), &at(5)]).map(|()| None)
             }
         }
@@ -340,24 +328,24 @@ fn reads(flags: &Bound<'_, PyAny>) -> bool {
 
 fn opened_for_reading(path: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = path.py();
-    let mode = PyString::new(py, "r").into_any();
+    opened(path, PyString::new(py, "r").as_any())
+}
+
+fn opened(path: &Bound<'_, PyAny>, mode: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = path.py();
     let flags = 0i32.into_pyobject(py)?.into_any();
-    raw::audit(py, c"open", &[path, &mode, &flags])
+    raw::audit(py, c"open", &[path, mode, &flags])
 }
 
 /// A path with another ending; the path itself if the ending is empty, or it is not a path.
 fn with_ending<'py>(given: &Bound<'py, PyAny>, ending: &str) -> PyResult<Bound<'py, PyAny>> {
-    let bytes = match ending {
-        "" => None,
-        _ => bytes_of(given)?,
-    };
-    match bytes {
-        Some(bytes) => {
-            let path = [&bytes[..], ending.as_bytes()].concat();
-            Ok(raw::fs_decode(given.py(), &path)?.into_any())
-        }
-        None => Ok(given.clone()),
+    if !ending.is_empty()
+        && let Some(bytes) = bytes_of(given)?
+    {
+        let path = [&bytes[..], ending.as_bytes()].concat();
+        return Ok(raw::fs_decode(given.py(), &path)?.into_any());
     }
+    Ok(given.clone())
 }
 
 fn bytes_of(path: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
@@ -377,18 +365,20 @@ fn path_object<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyAny>>
 // Functions without an event that are judged with some arguments alone.
 
 /// Returns whether `faulthandler.dump_traceback_later` is to end the process.
-pub fn ends_later(py: Python<'_>, call: &Call<'_>) -> bool {
-    let exit = call.find(py, 3, c"exit");
-    exit.is_some_and(|exit| {
+fn ends_later(py: Python<'_>, call: CallArguments<'_>) -> bool {
+    let exit = call.find(py, 3, Some(c"exit"));
+    let exits = |exit: Bound<'_, PyAny>| {
         !exit
             .cast_exact::<PyBool>()
             .is_ok_and(|exit| !exit.is_true())
-    })
+    };
+    exit.is_some_and(exits)
 }
 
 /// Returns whether `os.wait4` waits for more than one process.
-pub fn waits_for_some(py: Python<'_>, call: &Call<'_>) -> bool {
-    call.find(py, 0, c"pid").is_some_and(|pid| is_some(&pid))
+fn waits_for_some(py: Python<'_>, call: CallArguments<'_>) -> bool {
+    call.find(py, 0, Some(c"pid"))
+        .is_some_and(|pid| is_some(&pid))
 }
 
 /// Returns whether a number stands for more than one process, or is not known.
@@ -397,7 +387,7 @@ pub fn is_some(pid: &Bound<'_, PyAny>) -> bool {
 }
 
 /// Returns whether `os.waitid` does: for another kind than `P_PID` and `P_PIDFD`.
-pub fn waits_by_kind(py: Python<'_>, call: &Call<'_>) -> bool {
-    let kind = call.find(py, 0, c"");
+fn waits_by_kind(py: Python<'_>, call: CallArguments<'_>) -> bool {
+    let kind = call.find(py, 0, Some(c""));
     kind.is_some_and(|kind| !matches!(raw::int_value(&kind), Some(1 | 3)))
 }
