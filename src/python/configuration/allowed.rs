@@ -1,7 +1,7 @@
 //! The permissions of a guard, as it is made.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -20,7 +20,7 @@ use crate::policy::{Environment, Policy, Roots, RuleSet};
 use crate::python::callees::distributions;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::once::intern;
+use crate::python::cpython::once::{intern, lock};
 use crate::python::logs::audit_log::DecisionLog;
 use crate::python::logs::recorder::Records;
 use crate::python::values::{decode, errors};
@@ -147,7 +147,7 @@ pub fn packages(py: Python<'_>, names: &[String]) -> PyResult<Packages> {
     static LAST: Mutex<Option<Named>> = Mutex::new(None);
     distributions::prepare(py)?;
     let installed = distributions::installed();
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = lock(&LAST);
     if let Some((named, of, packages)) = &*last
         && named == names
         && Arc::ptr_eq(of, &installed)
@@ -171,8 +171,7 @@ type Key = (bool, Vec<String>, Vec<String>);
 
 static NUMBERS: Mutex<BTreeMap<Key, u64>> = Mutex::new(BTreeMap::new());
 
-/// Returns the number of the allowed set; 0 if nothing is allowed, or the host is asked about all
-/// calls but those of packages (`is_asked`).
+/// The number of the allowed set; 0 for none, or if `is_asked` and no package is allowed.
 pub fn number(allowed: &Allowed, is_asked: bool) -> u64 {
     let policy = &allowed.policy;
     let is_strict = policy.rules() == RuleSet::Strict;
@@ -188,7 +187,7 @@ pub fn number(allowed: &Allowed, is_asked: bool) -> u64 {
         return 0;
     }
     let key = (is_strict, packages.imports().to_vec(), modules);
-    let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut numbers = lock(&NUMBERS);
     if let Some(number) = numbers.get(&key) {
         return *number;
     }

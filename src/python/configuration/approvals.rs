@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::LocalKey;
 
 use arc_swap::ArcSwapOption;
@@ -22,7 +22,7 @@ use crate::python::configuration::allowed::expanded;
 use crate::python::configuration::callbacks::Callback;
 use crate::python::configuration::resolve::{roots, unix_roots};
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::once::intern;
+use crate::python::cpython::once::{intern, lock};
 
 /// The host's callback, and its answers that are kept.
 pub struct Approvals {
@@ -139,7 +139,7 @@ pub fn parse(text: &str) -> Result<Kept, String> {
 fn add_to_file(file: &Path, more: &Kept) -> Result<(), String> {
     /// One thread at a time reads and writes.
     static WRITING: Mutex<()> = Mutex::new(());
-    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _writing = lock(&WRITING);
     // Where a link leads, so that the link stays.
     let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let mut kept = match fs::read_to_string(&file) {
@@ -191,8 +191,7 @@ impl Drop for Marked {
     }
 }
 
-/// Marks that the operations which are judged on this thread have failed by now: they are told, and
-/// nobody is asked.
+/// Marks that operations judged on this thread have failed by now: they are told, nobody is asked.
 pub fn begin_too_late() -> Marked {
     Marked::begin(&TOO_LATE)
 }
@@ -201,8 +200,7 @@ pub fn is_too_late() -> bool {
     TOO_LATE.get()
 }
 
-/// Marks that a callback of the host runs on this thread. A denial there is a plain one: asking again
-/// could go on for ever.
+/// Marks that a callback of the host runs on this thread: it is not asked about denials in itself.
 pub fn begin_asking_host() -> Marked {
     Marked::begin(&ASKING_HOST)
 }
@@ -211,8 +209,7 @@ pub fn is_asking_host() -> bool {
     ASKING_HOST.get()
 }
 
-/// Returns whether a callback's answer is still to be computed: it would count as true before it
-/// has run.
+/// True for an answer that is still to be computed: it would count as true before it has run.
 pub fn is_awaitable(answer: &Bound<'_, PyAny>) -> bool {
     let name = intern!(answer.py(), "__await__");
     raw::type_lookup(&answer.get_type(), name).is_some()

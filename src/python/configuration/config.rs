@@ -55,16 +55,14 @@ pub struct AuditCfg {
     /// The processes that were started under guards of it.
     #[cfg(unix)]
     pub started: Arc<Started>,
-    /// The set of native code that may be called without asking, as a number; 0 if each call is to
-    /// be asked about.
+    /// The number of the set of native code that is called without asking; 0 for none.
     pub safe_set: u64,
     /// The shared memory that was made under them.
     #[cfg(unix)]
     pub memory: Arc<Memory>,
 }
 
-/// A use of events beside their judgement. One field for both, so that a guard with neither asks
-/// once.
+/// A use of events beside their judgement: one field, so that a guard with none asks once.
 #[derive(Clone)]
 pub enum EventWatch {
     Records(Records),
@@ -205,8 +203,7 @@ impl AuditCfg {
         }
     }
 
-    /// The same configuration with these packages, whose import may do what is denied otherwise,
-    /// beside those that it has.
+    /// The same configuration with more packages whose import may do what is denied otherwise.
     pub fn with_imports(&self, py: Python<'_>, more: &Bound<'_, PyTuple>) -> PyResult<Self> {
         let mut packages = self.policy().rest().import_allow.clone();
         read_modules("mods", more.as_any(), &mut packages)?;
@@ -217,8 +214,7 @@ impl AuditCfg {
         })
     }
 
-    /// Returns whether its rules are those of fastaudit 0.2: denials tell where the guard was
-    /// entered, and callbacks get more arguments.
+    /// True for the rules of fastaudit 0.2.
     #[inline]
     pub fn is_strict(&self) -> bool {
         self.is_strict
@@ -256,8 +252,7 @@ impl AuditCfg {
         &self.live.0.directories
     }
 
-    /// Returns whether it has a directory for temporary files: if it may write at all, or records
-    /// operations and lets them proceed.
+    /// True if it may write at all, or records operations and lets them proceed.
     pub fn may_have_temporary(&self) -> bool {
         self.policy().may_write() || self.records().is_some_and(|records| !records.enforces)
     }
@@ -407,8 +402,7 @@ impl AuditCfg {
     }
 }
 
-/// Adds the names of modules in an iterable of them, or one name, to those in a list, which stays
-/// sorted and without duplicates.
+/// Adds the names of modules in an iterable, or one name, to a list without duplicates.
 pub fn read_modules(
     argument: &str,
     given: &Bound<'_, PyAny>,

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 
 use arc_swap::ArcSwapOption;
 
@@ -12,6 +12,7 @@ use crate::policy::Policy;
 use crate::policy::files::path::Base;
 use crate::policy::judge::{Act, Follows, Value};
 use crate::python::configuration::temporary::{self, TemporaryDirectories};
+use crate::python::cpython::once::lock;
 use crate::python::cpython::process;
 use crate::python::values::addresses::SeenNetwork;
 
@@ -161,8 +162,7 @@ pub enum Owned {
 }
 
 impl OwnedAct {
-    /// A copy of an act. `is_whole`: relative names get the directory that they start from, as another
-    /// may be the current one when it is told.
+    /// A copy of an act; if `is_whole`, relative names get the directory that is current now.
     pub fn of(act: &Act<'_>, is_whole: bool) -> Self {
         let mut names = match is_whole {
             true => act.whole_names(),
@@ -195,8 +195,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Adds one. It is not waited for long: in a copy of the process nobody unlocks what another thread
-    /// had locked.
+    /// Adds one, soon or not at all: in a copy of the process nobody unlocks what was locked.
     pub fn add(&self, act: RefusedAct) {
         let mut tries = 0..MOST_TRIES;
         let kept = tries.find_map(|_| match self.kept.try_lock() {
@@ -222,7 +221,7 @@ impl Refusals {
     }
 
     pub fn take(&self) -> Vec<RefusedAct> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.kept);
         self.count.store(0, Ordering::Relaxed);
         std::mem::take(&mut *kept)
     }

@@ -1,11 +1,12 @@
 //! Shared memory of pools, and directories for their sockets, that were made under a guard.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::policy::files::roots::is_within;
-#[cfg(target_os = "linux")]
 use crate::python::cpython::descriptors;
+#[cfg(target_os = "linux")]
+use crate::python::cpython::once::lock;
 
 /// The attribute of shared memory that says which processes made it. Guarded code cannot give it to
 /// a file of others: that changes the file.
@@ -45,8 +46,7 @@ pub fn put_mark(fd: i32) {
     let _ = descriptors::with(fd, |fd| fsetxattr(fd, ATTRIBUTE, mark().as_bytes(), flags));
 }
 
-/// Returns whether shared memory has the attribute of this process; `None` if files of it can have
-/// none.
+/// True if shared memory has the attribute of this process; `None` if its files can have none.
 #[cfg(target_os = "linux")]
 pub fn is_marked(path: &[u8]) -> Option<bool> {
     let mut given = [0; 64];
@@ -71,20 +71,20 @@ pub struct Memory(Mutex<Vec<Vec<u8>>>);
 
 impl Memory {
     pub fn note(&self, path: &[u8]) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0);
         if !all.iter().any(|own| own == path) {
             all.push(path.to_vec());
         }
     }
 
     pub fn is_empty(&self) -> bool {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.0);
         all.is_empty()
     }
 
     /// Returns whether a path is one of them, or below it.
     pub fn holds(&self, path: &[u8]) -> bool {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.0);
         all.iter().any(|own| is_within(path, own))
     }
 }

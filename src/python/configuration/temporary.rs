@@ -7,7 +7,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::path::PathBuf as NativePath;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, Once};
 
 use pyo3::prelude::*;
 
@@ -19,6 +19,7 @@ use crate::policy::files::path::{self, Base, Resolved};
 use crate::policy::files::places;
 use crate::policy::{FileSystem, Policy};
 #[cfg(unix)]
+use crate::python::cpython::once::lock;
 use crate::python::cpython::process;
 
 /// The directories of guards that share them, made so far.
@@ -45,10 +46,9 @@ impl TemporaryDirectories {
         self.paths.hold(path)
     }
 
-    /// The directory that is inside this one, or inside the host's; it is made if it does not
-    /// exist.
+    /// The directory inside this one, or inside the host's, which is made if it does not exist.
     pub fn usable(&self, policy: &Policy, inside: Option<&[u8]>) -> Option<PathBuf> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = lock(&self.made);
         let found = made.iter().find(|made| {
             made.inside.as_deref() == inside
                 && policy.could_use(&Os, &made.directory.path)
@@ -160,10 +160,6 @@ const TRIES: usize = 100;
 /// The directories to remove as the process ends, each with the process that made it.
 static LEFT: Mutex<Vec<(u32, PathBuf)>> = Mutex::new(Vec::new());
 
-fn left() -> MutexGuard<'static, Vec<(u32, PathBuf)>> {
-    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A directory that this process, or one that it is a copy of, made.
 pub struct TemporaryDirectory {
     path: Resolved,
@@ -209,7 +205,7 @@ impl TemporaryDirectory {
             process::at_end(remove_all);
         });
         let own = (self.process, PathBuf::from_slice(self.path.as_bytes()));
-        let mut left = left();
+        let mut left = lock(&LEFT);
         if !left.contains(&own) {
             left.push(own);
         }
@@ -221,7 +217,7 @@ impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         // A copy of the process leaves what its parent may still use.
         if self.is_own() {
-            left().retain(|(process, path)| {
+            lock(&LEFT).retain(|(process, path)| {
                 *process != self.process || path[..] != *self.path.as_bytes()
             });
             remove(&native(self.path.as_bytes()));

@@ -6,11 +6,16 @@
 //! no Python code copies the process meanwhile.
 
 use std::convert::Infallible;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+
+/// Locks a mutex, also where our own code panicked under it.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A value that is made once.
 pub struct Once<T>(OnceLock<T>);

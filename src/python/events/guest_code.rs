@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 #[cfg(unix)]
 use std::path::Path;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -22,7 +22,7 @@ use crate::policy::files::path::Target;
 #[cfg(unix)]
 use crate::python::callees::extensions;
 use crate::python::cpython::calling::Calling;
-use crate::python::cpython::once::intern;
+use crate::python::cpython::once::{intern, lock};
 use crate::python::cpython::{ffi as raw, frames};
 use crate::python::events::observe;
 use crate::python::guard::scope::{self, Active};
@@ -136,7 +136,7 @@ fn note_compiled(py: Python<'_>, guest: &Active) -> PyResult<()> {
     if let Some([compiled, source]) = loads::compiled(py)?
         && may_have_written(&compiled, guest)
     {
-        let mut replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut replaced = lock(&REPLACED);
         replaced.insert(source);
     }
     Ok(())
@@ -175,7 +175,7 @@ fn is_from(code: &Bound<'_, PyAny>, guest: &Active) -> PyResult<bool> {
 /// Returns whether code from a file may be the guest's.
 fn may_be_of(file: &[u8], guest: &Active) -> bool {
     let is_replaced = {
-        let replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
+        let replaced = lock(&REPLACED);
         replaced.contains(file)
     };
     is_replaced || may_have_written(file, guest)

@@ -255,8 +255,7 @@ impl<'py> Event<'_, 'py> {
         InForce::of(self.active)
     }
 
-    /// Returns the name of the native code that is about to be called, the object that was
-    /// announced.
+    /// The name of the native code that is about to be called, as it was announced.
     fn callee(&self) -> Option<&Bound<'py, PyString>> {
         PyTupleMethods::as_slice(self.args).get(1)?.cast().ok()
     }

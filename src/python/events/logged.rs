@@ -219,8 +219,7 @@ fn targets(
     }
 }
 
-/// Adds the host and port of an event that the policy did not look into: `(socket, (host, port))`,
-/// `(host, port, …)`, or the path of a Unix socket.
+/// Adds the host and port of an event that the policy did not look into, or the path of a socket.
 fn host(out: &mut Vec<u8>, args: &Bound<'_, PyTuple>) {
     let told = item(args, 0).filter(|first| first.is_instance_of::<PyString>());
     let (host, port) = match (told, item(args, 1)) {
@@ -245,8 +244,7 @@ fn item<'py>(args: &Bound<'py, PyTuple>, index: usize) -> Option<Bound<'py, PyAn
     (index < args.len()).then(|| raw::tuple_item(args, index).to_owned())
 }
 
-/// Adds the command of an event that starts a program: the words are its second argument, or the first
-/// where there is one alone.
+/// Adds the command of an event that starts a program: its second argument, or its only one.
 fn command(out: &mut Vec<u8>, args: &Bound<'_, PyTuple>) {
     let index = usize::from(args.len() > 1);
     if index < args.len() {

@@ -90,8 +90,7 @@ fn may_call_native(event: &Event<'_, '_>, module: &str) -> bool {
     policy.rest().packages.have(module) || policy.calls_native_of(module, distributions::installed)
 }
 
-/// Returns the top-level module of the innermost code outside the module `through` which it goes;
-/// `None` if it is of no installed package.
+/// The top-level module of the innermost code outside `through`; `None` if no package's.
 fn caller(py: Python<'_>, through: &str) -> PyResult<Option<String>> {
     let mut frame = frames::current_frame(py);
     while let Some(current) = frame {

@@ -125,8 +125,7 @@ pub fn makes_call(event: &Event<'_, '_>) -> PyResult<bool> {
     Ok(false)
 }
 
-/// Returns whether the code that shows an object calls nothing but a method of the object for it,
-/// and no other function that the guarded code put there.
+/// True if a method of the object shows it, and no other function that the guarded code put there.
 fn shows(module: &str, name: &str) -> bool {
     is_within_module(module, "IPython") || SHOWN_BY.iter().any(|own| name.starts_with(own))
 }

@@ -8,8 +8,7 @@ use rustix::process::{Pid, getpgrp, test_kill_process};
 use crate::python::guard::event::Event;
 use crate::python::importing::imports;
 
-/// Returns whether a signal may be sent: it only asks whether there is such a process, or goes to
-/// one that was started under the guard.
+/// A signal may be sent that only asks, or goes to a process that was started under the guard.
 pub fn passes(event: &Event<'_, '_>) -> bool {
     // The arguments are `int`s: of another object the event has the number that is used.
     let (Some(target), Some(signal)) = (event.number(0), event.number(1)) else {
@@ -54,8 +53,7 @@ fn is_ended_worker(py: Python<'_>, pid: Pid) -> bool {
         && imports::is_called_by(py, "multiprocessing.popen_fork", "_send_signal").unwrap_or(false)
 }
 
-/// Returns whether a group is that of a process which was started under the guard, and not this
-/// process's.
+/// True for the group of a process that was started under the guard, but for this one's.
 fn leads_group(event: &Event<'_, '_>, group: Option<i32>) -> bool {
     let group = group.filter(|group| *group > 0).and_then(Pid::from_raw);
     group.is_some_and(|group| group != getpgrp() && event.config.started.has(group))

@@ -23,8 +23,7 @@ enum Act<'a> {
     Other,
 }
 
-/// Returns whether a handler of the host is about to perform the denied operation, to have
-/// something logged.
+/// True if a handler of the host performs the denied operation, to have something logged.
 pub fn does(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     let py = event.args.py();
     let effect = event.name.to_str().ok().and_then(events::known);

@@ -34,15 +34,13 @@ const SEGMENT_MAKER: &str = "multiprocessing.shared_memory";
 /// The module that removes those that are left when their makers have ended.
 const SEGMENT_TRACKER: &str = "multiprocessing.resource_tracker";
 
-/// The beginning of the names of directories that joblib shares arrays in; the number of the
-/// process that made it follows.
+/// How names of joblib's directories for arrays begin; the number of the process follows.
 const ARRAYS: &str = "joblib_memmapping_folder_";
 
 /// The module that makes such a directory, and the function there.
 const ARRAYS_MAKER: (&str, &str) = ("joblib._memmapping_reducer", "_get_temp_dir");
 
-/// The beginnings of the names of the directory that `multiprocessing` has sockets in, and of the
-/// sockets.
+/// How the names of the directory of `multiprocessing`, and of the sockets in it, begin.
 const DIRECTORY: &[u8] = b"pymp-";
 const SOCKETS: &[&[u8]] = &[b"listener-", b"sock-"];
 
@@ -114,8 +112,7 @@ fn may_be_of_pool(event: &Event<'_, '_>, name: &[u8], last: &[u8]) -> PyResult<b
     })
 }
 
-/// Returns the place that the path at a position leads to, if it is the same whether links are
-/// followed or not, and may be one of a pool.
+/// The place that a path leads to with and without following links, if it may be one of a pool.
 fn landing(event: &Event<'_, '_>, own: &[u8], index: usize) -> PyResult<Option<Resolved>> {
     let dir_fd = match events::lookup(own) {
         Some(Rule::Entries(paths) | Rule::Read(paths)) => paths
@@ -193,8 +190,7 @@ fn makes_anew(event: &Event<'_, '_>) -> bool {
     flags.is_some_and(|flags| raw::int_value(&flags).is_some_and(|flags| flags & anew == anew))
 }
 
-/// A socket by which processes of a pool or a manager talk: a file of the library's own name, in a
-/// temporary directory of its own.
+/// A socket of a pool or a manager: a file of the library's own name in a directory of its own.
 fn channel(event: &Event<'_, '_>, index: usize) -> PyResult<bool> {
     let py = event.args.py();
     let Some(address) = event.argument(index) else {

@@ -83,16 +83,14 @@ fn is_own(pid: i32) -> bool {
     pid == 0 || i32::try_from(std::process::id()) == Ok(pid)
 }
 
-/// Returns whether the priority is this process's own. The processes of a group or a user may have
-/// different ones.
+/// True for this process's own priority. Those of a group or a user may be several.
 fn is_priority(which: Option<i32>, who: Option<i32>, priority: Option<i32>) -> bool {
     which == Some(libc::PRIO_PROCESS as i32)
         && who.is_some_and(is_own)
         && priority.is_some_and(|now| rustix::process::getpriority_process(None) == Ok(now))
 }
 
-/// Returns whether the processors are those that this process runs on. The collection must hold
-/// plain numbers: other objects may differ the next time they are looked at.
+/// True for the processors of this process. Objects but plain numbers may differ the next time.
 #[cfg(target_os = "linux")]
 fn are_processors(pid: Option<i32>, given: Option<Bound<'_, PyAny>>) -> bool {
     let (Some(pid), Some(given)) = (pid.filter(|pid| is_own(*pid)), given) else {
@@ -137,8 +135,7 @@ fn is_ignored(signal: i32) -> bool {
     handler == libc::SIG_IGN || (handler == libc::SIG_DFL && IGNORED.contains(&signal))
 }
 
-/// Returns whether the limits are this process's own. They must be a tuple of two: other objects
-/// may differ the next time they are looked at.
+/// True for this process's own limits in a tuple of two: other objects may differ the next time.
 fn is_limit(resource: Option<i32>, limits: Option<Bound<'_, PyAny>>) -> bool {
     let limits = limits.and_then(|limits| limits.cast_into_exact::<PyTuple>().ok());
     let (Some(told), Some(limits)) = (resource.and_then(process::limits), limits) else {

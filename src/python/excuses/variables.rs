@@ -52,8 +52,7 @@ pub fn excuse(event: &Event<'_, '_>) -> PyResult<bool> {
     Ok(passes)
 }
 
-/// Returns whether the variable has the value that it is set to, or had it before one of the guards
-/// here.
+/// True for the value that the variable has, or had before one of the guards here.
 fn sets_what_was(event: &Event<'_, '_>) -> bool {
     let (Some(name), Some(value)) = (bytes_at(event, 0), bytes_at(event, 1)) else {
         return false;

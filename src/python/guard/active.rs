@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -15,6 +15,7 @@ use crate::policy::files::os::Os;
 use crate::policy::judge::ActRules;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::configuration::live::Live;
+use crate::python::cpython::once::lock;
 use crate::python::cpython::{attachment, ffi as raw, process};
 use crate::python::guard::entered_at::Origin;
 use crate::python::guard::environment::Before;
@@ -254,15 +255,12 @@ impl Active {
     }
 
     pub fn outer(&self, py: Python<'_>) -> Option<Py<Self>> {
-        let outer = self.outer.lock().unwrap_or_else(PoisonError::into_inner);
+        let outer = lock(&self.outer);
         outer.as_ref().map(|active| active.clone_ref(py))
     }
 
     fn set_outer(&self, outer: Option<Py<Self>>) {
-        let old = std::mem::replace(
-            &mut *self.outer.lock().unwrap_or_else(PoisonError::into_inner),
-            outer,
-        );
+        let old = std::mem::replace(&mut *lock(&self.outer), outer);
         self.outer_changed.store(true, Ordering::Relaxed);
         drop(old);
     }
@@ -311,21 +309,11 @@ impl Drop for Active {
             RESTRICTING.fetch_sub(1, Ordering::Relaxed);
         }
         // Guards nested a thousand deep are freed one by one, not by recursion.
-        let mut next = self
-            .outer
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let mut next = lock(&self.outer).take();
         while let Some(active) = next {
-            next = if raw::is_only_reference(&active) {
-                active
-                    .get()
-                    .outer
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .take()
-            } else {
-                None
+            next = match raw::is_only_reference(&active) {
+                true => lock(&active.get().outer).take(),
+                false => None,
             };
             drop(active);
         }
@@ -345,8 +333,7 @@ pub fn relink(py: Python<'_>, inner: Py<Active>, left: &Py<Active>, by: Option<P
     }
 }
 
-/// A call of a tool: a function of the host that guarded code may call, and that runs with rights of
-/// its own.
+/// A call of a function of the host that runs with rights of its own.
 pub struct ToolCall {
     name: Py<PyString>,
     /// Grows with tools that are called under a guard that another tool entered.
@@ -370,8 +357,7 @@ impl ToolCall {
         &self.name
     }
 
-    /// The level of the code that may be called back: code of this level or a lower one is not the
-    /// tool's.
+    /// Code of this level or a lower one, which may be called back, is not the tool's.
     pub fn depth(&self) -> usize {
         self.depth
     }

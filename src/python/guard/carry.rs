@@ -81,8 +81,7 @@ pub fn lend_guest(py: Python<'_>) -> PyResult<Option<Lent>> {
     }
 }
 
-/// Returns a context with the guard in force: a copy of this one, or a new one. `None` if this one
-/// has it already.
+/// A copy of a context, or a new one, with the guard in force; `None` if this one has it already.
 pub fn with_guard<'py>(
     context: Option<&Bound<'py, PyAny>>,
     active: &Bound<'py, Active>,
@@ -151,15 +150,13 @@ pub fn is_var(object: &Bound<'_, PyAny>) -> bool {
     scope::var(object.py()).is_ok_and(|var| object.is(var))
 }
 
-/// Returns whether code in the current context may give the variable a value: not if it is another
-/// guard.
+/// Code in the current context may give the variable any value but another guard.
 pub fn may_set(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     let is_guard = value.cast_exact::<Active>().is_ok();
     Ok(!is_guard || matches!(scope::own(value.py())?, Current::Unguarded))
 }
 
-/// Returns whether the variable may get back its value from before, if the guard in force put the
-/// current one there.
+/// The variable may get back its value from before, if the guard in force put this one there.
 pub fn may_reset(token: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = token.py();
     Ok(match scope::own(py)? {

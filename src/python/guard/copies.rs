@@ -1,15 +1,15 @@
 //! Copies of the process that guarded code makes, by `os.fork` for example: such a copy ends with
 //! its guard. The host's own code after it runs in the first process alone.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::{PyGeneratorExit, PySystemExit};
 use pyo3::prelude::*;
 
 use crate::python::cpython::called::ours;
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::once::intern;
+use crate::python::cpython::once::{intern, lock};
 use crate::python::cpython::{ffi as raw, process};
 use crate::python::guard::scope::{self, Active, Current};
 
@@ -29,7 +29,7 @@ static MADE: AtomicUsize = AtomicUsize::new(0);
 /// Notes that this process is a copy that was made just now, under the guard in force.
 pub fn note(py: Python<'_>) -> PyResult<()> {
     if let Current::Guarded(active) = scope::own(py)? {
-        let mut under = UNDER.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut under = lock(&UNDER);
         let before = under.replace(active.unbind());
         drop(under);
         drop(before);
@@ -39,12 +39,11 @@ pub fn note(py: Python<'_>) -> PyResult<()> {
 }
 
 fn under(py: Python<'_>) -> Option<Py<Active>> {
-    let under = UNDER.lock().unwrap_or_else(PoisonError::into_inner);
+    let under = lock(&UNDER);
     under.as_ref().map(|active| active.clone_ref(py))
 }
 
-/// Ends this process if it is a copy that was made under a guard which is in force here, and is
-/// about to be left with this error.
+/// Ends this process if it is a copy that was made under this guard, and leaves it with this error.
 pub fn leave(py: Python<'_>, left: &Py<Active>, error: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     if !left.get().is_in_copy() || MADE.load(Ordering::Relaxed) <= left.get().generation {
         return Ok(());
@@ -103,8 +102,7 @@ fn is_under(guard: &Bound<'_, Active>, other: &Bound<'_, Active>) -> bool {
         || beside.is_some_and(|beside| is_under(beside.bind(guard.py()), other))
 }
 
-/// Ends this process as a program would that ends with this error, but without the host's functions
-/// for its end.
+/// Ends this process as a program with this error would, but without the host's functions for it.
 #[expect(
     clippy::disallowed_methods,
     reason = "the interpreter of a copy has not ended: this is its end"

@@ -4,7 +4,7 @@
 //! operation is denied elsewhere, or when the guard is left and goes on in a task.
 
 use std::ffi::c_int;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -13,7 +13,7 @@ use pyo3::types::PyString;
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::objects::plain_str;
-use crate::python::cpython::once::{Once, intern};
+use crate::python::cpython::once::{Once, intern, lock};
 use crate::python::cpython::{ffi as raw, frames};
 use crate::python::frames::stack;
 use crate::python::importing::{imports, stdlib};
@@ -54,25 +54,24 @@ impl Origin {
 
     /// Reads the facts, as the frame will soon be gone.
     pub fn settle(&self, py: Python<'_>) -> PyResult<()> {
-        let frame = match &*self.lock() {
+        let frame = match &*lock(&self.entered) {
             Entered::In(frame) => frame.clone_ref(py),
             Entered::Nowhere | Entered::By(..) => return Ok(()),
         };
         let chain = stack::chain_to(frame.bind(py))?.join(" -> ");
         let thread = self.thread_name(py)?;
-        let before = std::mem::replace(&mut *self.lock(), Entered::By(thread, chain));
+        let before = std::mem::replace(&mut *lock(&self.entered), Entered::By(thread, chain));
         drop(before);
         Ok(())
     }
 
-    /// Returns the note on a denial here and now; `None` in the thread and the task that entered
-    /// the guard.
+    /// The note on a denial here; `None` in the thread and the task that entered the guard.
     pub fn note(&self, py: Python<'_>) -> PyResult<Option<String>> {
         if self.thread == raw::thread_ident() && self.task == current_task(py)? {
             return Ok(None);
         }
         self.settle(py)?;
-        Ok(match &*self.lock() {
+        Ok(match &*lock(&self.entered) {
             Entered::By(thread, chain) => Some(format!(
                 "Audit context entered in thread {thread} by: {chain}"
             )),
@@ -85,10 +84,6 @@ impl Origin {
             Ok(Entered::In(frame)) => visit.call(frame),
             _ => Ok(()),
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Entered> {
-        self.entered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The `repr` of the thread's name.
@@ -149,8 +144,7 @@ pub enum SourcePlace {
 
 const INSTALLED: [&str; 2] = ["site-packages", "dist-packages"];
 
-/// Returns the innermost running code that is the user's: not of the standard library, an installed
-/// package or this one. `None` if all of it is.
+/// The innermost running code that is not a library's; `None` if all of it is.
 pub fn here(py: Python<'_>) -> PyResult<Option<SourcePlace>> {
     let mut frame = frames::current_frame(py);
     while let Some(current) = frame {
@@ -183,8 +177,7 @@ fn is_of_user(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) -> PyResult<boo
     }
 }
 
-/// Returns whether code is of the standard library or an installed package, by the name of its
-/// file.
+/// True for code of the standard library or an installed package, by the name of its file.
 pub fn is_of_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     if stdlib::is_standard_library(code)? || imports::is_installed(code)? {
         return Ok(true);

@@ -13,8 +13,7 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::Once;
 use crate::python::cpython::{ffi as raw, process};
 
-/// The dictionary that `os.environ` showed when the hook was installed: guarded code can replace
-/// both.
+/// What `os.environ` showed when the hook was installed: guarded code can replace both.
 static SHOWN: Once<Py<PyDict>> = Once::new();
 
 pub fn prepare(py: Python<'_>) -> PyResult<()> {

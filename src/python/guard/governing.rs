@@ -1,7 +1,7 @@
 //! The files by which hosts of this process govern code: policies, answers, logs. Each guard keeps
 //! those from writing that were named before it was made.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 
@@ -9,13 +9,14 @@ use crate::policy::files::fs::FileSystem;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
 use crate::policy::files::places::Governing;
+use crate::python::cpython::once::lock;
 use crate::python::guard::scope;
 use crate::python::values::decode;
 
 static FILES: Mutex<Option<Arc<Governing>>> = Mutex::new(None);
 
 pub fn files() -> Arc<Governing> {
-    let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut files = lock(&FILES);
     Arc::clone(files.get_or_insert_default())
 }
 
@@ -32,7 +33,7 @@ pub fn note(py: Python<'_>, name: &[u8]) -> PyResult<()> {
         // A pipe, a terminal, /dev/null.
         return Ok(());
     }
-    let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut files = lock(&FILES);
     let files = Arc::make_mut(files.get_or_insert_default());
     // By the name as it was given, by the entry and by the place that they lead to: neither a link
     // nor a directory on the way can be put in the place of another.

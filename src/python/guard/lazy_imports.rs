@@ -1,15 +1,14 @@
 //! CPython's filter of lazy imports (PEP 810, Python 3.15), which is a guard's while one is in force.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use pyo3::prelude::*;
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::once::Once;
+use crate::python::cpython::once::{Once, lock};
 
-/// The functions of `sys` that set and get the filter, and ours: as guarded code cannot have
-/// replaced them.
+/// The functions of `sys`, as guarded code cannot have replaced them, and the filter for guards.
 struct Functions {
     set: Py<PyAny>,
     get: Py<PyAny>,
@@ -79,12 +78,12 @@ fn exchange<'py>(
 
 /// Exchanges the filter of the host.
 fn keep(filter: Option<Py<PyAny>>) -> Option<Py<PyAny>> {
-    let mut earlier = EARLIER.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut earlier = lock(&EARLIER);
     std::mem::replace(&mut earlier, filter)
 }
 
 /// The filter of the host, which is asked as well.
 pub fn of_host(py: Python<'_>) -> Option<Py<PyAny>> {
-    let earlier = EARLIER.lock().unwrap_or_else(PoisonError::into_inner);
+    let earlier = lock(&EARLIER);
     earlier.as_ref().map(|filter| filter.clone_ref(py))
 }

@@ -4,15 +4,15 @@
 //! first guard is entered and when the last one has ended, and is remembered out of reach of Python
 //! code.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{
     PyDict, PyList, PyModule, PyString, PyType, PyWeakrefMethods, PyWeakrefReference,
 };
 
-use crate::python::cpython::once::{Once, intern};
+use crate::python::cpython::once::{Once, intern, lock};
 use crate::python::cpython::{classes, ffi as raw, frames, objects};
 use crate::python::importing::imports;
 
@@ -60,8 +60,7 @@ pub struct OfHost {
     places: Vec<Option<Py<PyAny>>>,
 }
 
-/// Takes note of the handlers that were made since it was last called: by the host, or by code
-/// under a guard perhaps.
+/// Notes the handlers that were made since the last call: by the host, or perhaps by guarded code.
 #[inline]
 pub fn take_note(py: Python<'_>, by_host: bool) {
     let Some(list) = LIST.get(py).or_else(|| find_list(py)) else {
@@ -90,7 +89,7 @@ fn find_list(py: Python<'_>) -> Option<&'static Py<PyList>> {
 
 #[cold]
 fn take_note_of_new(list: &Bound<'_, PyList>, by_host: bool) {
-    let mut before = std::mem::take(&mut *KNOWN.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut before = std::mem::take(&mut *lock(&KNOWN));
     let mut now = Vec::with_capacity(list.len());
     for reference in list.iter() {
         let position = before
@@ -107,10 +106,7 @@ fn take_note_of_new(list: &Bound<'_, PyList>, by_host: bool) {
     let (length, last) = objects::length_and_last(list);
     SEEN.0.store(length, Ordering::Relaxed);
     SEEN.1.store(last, Ordering::Relaxed);
-    let other = std::mem::replace(
-        &mut *KNOWN.lock().unwrap_or_else(PoisonError::into_inner),
-        now,
-    );
+    let other = std::mem::replace(&mut *lock(&KNOWN), now);
     drop((before, other));
 }
 
@@ -204,7 +200,7 @@ fn methods(class: &Bound<'_, PyType>) -> PyResult<Vec<Py<PyAny>>> {
 
 /// Returns a copy of the host's data of a handler: Python code may run as it is looked at.
 pub fn known(py: Python<'_>, handler: &Bound<'_, PyAny>) -> Option<OfHost> {
-    let all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = lock(&KNOWN);
     let all = all.iter().filter_map(|known| {
         let of_host = known.of_host.as_ref()?.clone_ref(py);
         Some((known.reference.clone_ref(py), of_host))
@@ -219,7 +215,7 @@ pub fn known(py: Python<'_>, handler: &Bound<'_, PyAny>) -> Option<OfHost> {
 
 /// Returns whether the code is that of a method of some handler of the host.
 pub fn is_any_method(code: &Bound<'_, PyAny>) -> bool {
-    let all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = lock(&KNOWN);
     let mut of_host = all.iter().filter_map(|known| known.of_host.as_ref());
     of_host.any(|known| known.methods.iter().any(|method| method.is(code)))
 }

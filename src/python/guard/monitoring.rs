@@ -23,8 +23,7 @@ const NOT_INSTALLED: i32 = -1;
 /// The number of guards that want the events on.
 static HOLDS: AtomicUsize = AtomicUsize::new(0);
 
-/// The default id, and then the others that are tried: by the documentation no tool has these but
-/// the last.
+/// The ids to try, the default one first: by the documentation no tool has these but the last.
 const BY_DEFAULT: [i32; 6] = [3, 4, 5, 2, 0, 1];
 
 static TOOL_ID: AtomicI32 = AtomicI32::new(NOT_INSTALLED);
@@ -50,8 +49,7 @@ thread_local! {
     static REGISTERING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The functions and objects of `sys.monitoring` that are used, as they were when the monitor was
-/// installed.
+/// What is used of `sys.monitoring`, as it was when the monitor was installed.
 struct Monitoring {
     get_tool: Py<PyAny>,
     use_tool_id: Py<PyAny>,
@@ -68,8 +66,7 @@ struct Monitoring {
 }
 
 impl Monitoring {
-    /// Returns the shared `Monitoring`, made the first time with the callback that is called on
-    /// each call.
+    /// The shared one, made the first time with the callback of each call.
     fn get(py: Python<'_>, callback: NewCallback) -> PyResult<&'static Self> {
         MONITORING.get_or_try_init(py, || {
             let monitoring = calling::import(py, "sys")?.attr("monitoring")?;
@@ -170,8 +167,7 @@ pub struct Free {
     is_chosen: bool,
 }
 
-/// Returns the tool id that the host chose, or one that is free; `None` if the monitor runs
-/// already.
+/// The tool id that the host chose, or a free one; `None` if the monitor runs already.
 pub fn find(py: Python<'_>, callback: NewCallback, chosen: Option<i32>) -> PyResult<Option<Free>> {
     let monitoring = Monitoring::get(py, callback)?;
     if monitoring.is_ours(py)? {
@@ -327,8 +323,7 @@ pub fn is_remembered(set: u64) -> bool {
     set != 0 && set == SAFE_SET.load(Ordering::Relaxed)
 }
 
-/// Returns whether the site of a call that needs nothing is switched off: if every guard that
-/// watches lets it be retired.
+/// True if the site of a call that needs nothing is switched off: each guard that watches lets it.
 #[inline]
 pub fn retires() -> bool {
     let retiring = RETIRING.load(Ordering::Relaxed);
@@ -347,8 +342,7 @@ pub fn switches_off() -> bool {
     off
 }
 
-/// Takes note of native code that is going to be loaded, the first from outside the standard
-/// library: calls are watched from now on.
+/// Watches calls from now on: the first native code that is no standard library's will be loaded.
 pub fn native_code_loads(py: Python<'_>) -> PyResult<()> {
     if HOLDS.load(Ordering::Relaxed) == 0 {
         return Ok(());

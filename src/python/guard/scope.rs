@@ -204,8 +204,7 @@ pub struct Entered {
 }
 
 impl Entered {
-    /// Returns whether the running code may leave it: for a `with` statement only its end, and not
-    /// its body.
+    /// A `with` statement's guard may be left by its end, and not by its body.
     pub fn may_be_left_here(&self, py: Python<'_>) -> PyResult<bool> {
         match &self.place {
             Some(place) => place.may_be_left_here(py),
@@ -223,8 +222,7 @@ impl Entered {
         &self.active
     }
 
-    /// The denials under a guard that was left, if there are any or may be some yet, in a task that
-    /// goes on under it.
+    /// The denials of a guard that was left, if there are or may be some, in a task that goes on.
     pub fn log_after(&self) -> Option<Arc<Log>> {
         let active = self.active.get();
         if raw::is_only_reference(&self.active) {
@@ -294,8 +292,7 @@ pub fn enter(
     })
 }
 
-/// Removes a guard that could not be entered: without memory for the token, CPython sets the
-/// variable all the same.
+/// Removes a guard that could not be entered: without memory CPython sets the variable anyway.
 #[cold]
 fn undo(py: Python<'_>, active: &Bound<'_, Active>) -> PyResult<()> {
     let is_set = matches!(own(py)?, Current::Guarded(own) if own.is(active));

@@ -26,8 +26,7 @@ use crate::python::importing::imports;
 const MODULE: &str = "tempfile";
 const FUNCTION: &str = "_gettempdir";
 
-/// The new body of the function. The two constants become the function that asks and the function
-/// as it was.
+/// The new body of the function; the constants become the function that asks and the one it was.
 const SOURCE: &CStr = c"def _gettempdir():
     ask = 'fastaudit_rs.ask'
     usual = 'fastaudit_rs.usual'
@@ -65,8 +64,7 @@ pub fn look(py: Python<'_>) {
     }
 }
 
-/// The same if no event may have reported its import: before the hook, or by
-/// `importlib.import_module`.
+/// The same if no event reported its import: before the hook, or by `importlib.import_module`.
 pub fn look_again(py: Python<'_>) {
     if !asks() || IS_NEW.load(Ordering::Relaxed) {
         make_ask(py);
@@ -114,8 +112,7 @@ fn is_imported(py: Python<'_>) {
     }
 }
 
-/// Changes the function's code, unless it was changed before. Returns false if there is no
-/// function.
+/// Changes the function's code, unless it was changed before; false if there is no function.
 fn change(module: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = module.py();
     let Some(function) = module.attr_opt(FUNCTION)? else {
@@ -260,8 +257,7 @@ pub fn all_may_use(guards: &[Py<AuditCfg>], directory: &[u8]) -> bool {
     })
 }
 
-/// The innermost guard's own directory; `None` if one of the guards may have none, or it cannot be
-/// made.
+/// The innermost guard's own directory; `None` if a guard may have none, or it cannot be made.
 pub fn own_directory(guards: &[Py<AuditCfg>]) -> Option<PathBuf> {
     let mut inside = None;
     for config in guards {

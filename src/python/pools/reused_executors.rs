@@ -16,8 +16,7 @@ const MODULES: &[&str] = &[
     "loky.reusable_executor",
 ];
 
-/// An executor's flag for being shut down, which depends on who asks: true except under these
-/// guards.
+/// An executor's flag for being shut down: true except under these guards.
 #[pyclass(
     frozen,
     immutable_type,
@@ -38,8 +37,7 @@ impl ShutDown {
     }
 }
 
-/// Marks the existing executors, as workers of one are about to be started under the guards in
-/// force.
+/// Marks the existing executors, as their workers will be started under the guards in force.
 pub fn mark(py: Python<'_>) -> PyResult<()> {
     for module in MODULES {
         let module = raw::imported_module(py, &pyo3::types::PyString::new(py, module))?;

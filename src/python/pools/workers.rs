@@ -39,8 +39,7 @@ struct Place {
 
 static PLACE: OnceLock<Place> = OnceLock::new();
 
-/// True if some thread of this process was confined by the kernel, which may not let programs
-/// start.
+/// True if the kernel confined some thread of this process, which then may not start programs.
 static CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// True if this process is such a worker.
@@ -51,8 +50,7 @@ thread_local! {
     static STARTING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Reads the data for starting workers, before guarded code can change it. If something is missing,
-/// none starts.
+/// Reads the data for starting workers, before guarded code can change it; none starts without.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let interpreter = calling::import(py, "sys")?.attr("executable")?;
     let package = raw::imported_module(py, intern!(py, "fastaudit_rs"))?;
@@ -104,8 +102,7 @@ pub struct Start<'py> {
 }
 
 impl Start<'_> {
-    /// Marks on this thread that this is being started, for as long as its event takes; returns the
-    /// earlier mark.
+    /// Marks on this thread that this is being started, as its event is raised; the earlier mark.
     pub fn begin(&self) -> usize {
         let arguments = self.is_worker.then_some(self.arguments.as_ptr() as usize);
         STARTING.replace(arguments.unwrap_or(0))
@@ -244,8 +241,7 @@ fn text(word: &Bound<'_, PyAny>) -> Option<String> {
     String::from_utf8(word.to_vec()).ok()
 }
 
-/// Returns whether the function which calls `fork_exec` is one by which libraries of pools start
-/// workers, and is called by others of theirs.
+/// True if a library of pools calls `fork_exec`, by a function of its own for workers.
 fn is_started_by_pool(py: Python<'_>) -> PyResult<bool> {
     let Some(frame) = frames::current_frame(py) else {
         return Ok(false);
@@ -274,8 +270,7 @@ fn is_started_by_pool(py: Python<'_>) -> PyResult<bool> {
         && imports::is_installed(&frames::code(caller.cast()?))?)
 }
 
-/// Returns whether the variables that decide which code the interpreter runs are those of this
-/// process.
+/// True if the variables that decide which code the interpreter runs are this process's.
 fn keeps_environment(environment: Option<&Bound<'_, PyAny>>) -> bool {
     let Some(environment) = environment.filter(|environment| !environment.is_none()) else {
         return true;

@@ -22,8 +22,7 @@ use crate::python::guard::scope::{self, Active, Current};
 use crate::python::importing::stdlib;
 use crate::python::wrapped::kinds::{Registered, What};
 
-/// The C function of `signal.default_int_handler`, which needs no guard: code that sets a handler
-/// checks whether it is the current one.
+/// The C function of `signal.default_int_handler`: code compares the current handler with it.
 static DEFAULT_HANDLER: OnceLock<usize> = OnceLock::new();
 
 #[pyclass(
@@ -114,8 +113,7 @@ fn is_default_handler(function: &Bound<'_, PyAny>) -> bool {
         .is_some_and(|own| DEFAULT_HANDLER.get() == Some(&(own.function() as usize)))
 }
 
-/// The functions of a module that register a call for later, and those that return what was
-/// registered.
+/// The functions of a module that register a call for later, or return what was registered.
 pub fn of(module: &str) -> &'static [(&'static str, What)] {
     match module {
         "atexit" => &[("register", What::Registers(&AT_EXIT))],
@@ -172,8 +170,7 @@ pub fn tell(called: Called<'_>) -> Returned {
     told(called.py, called.make())
 }
 
-/// Returns the function itself to the guard that it was registered under. Elsewhere it stays with
-/// its guard, also when it is registered again.
+/// Returns the function itself to the guard that registered it; elsewhere it keeps its guard.
 fn told(py: Python<'_>, result: Returned) -> Returned {
     let Some(told) = result.object(py) else {
         return result;

@@ -36,8 +36,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     replace::wrap_slot!(&context, Slot::New, new)
 }
 
-/// Makes copies of a context that code of the guest takes in the course of a tool have the guest's
-/// guard.
+/// Gives copies of a context that code of the guest takes in the course of a tool its own guard.
 pub fn install_copies(py: Python<'_>) -> PyResult<()> {
     replace::wrap_function!(py, "_contextvars", "copy_context", copy_context)
 }

@@ -106,8 +106,7 @@ impl Job {
         Ok(Some(Bound::new(py, Self { job, active })?.into_any()))
     }
 
-    /// Puts the guard of the job in force in this thread, in the place of the one that the thread
-    /// was started under: if the thread asks for it itself, and is in no other job.
+    /// Puts the guard of the job in force, if the pool's thread asks for it and is in no other job.
     fn begin(&self, py: Python<'_>) -> PyResult<Option<Lent>> {
         if matches!(scope::own(py)?, Current::Tampered) {
             return Ok(None);

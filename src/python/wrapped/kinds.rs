@@ -63,8 +63,7 @@ pub enum Raises {
     AsGiven,
     /// The same if the arguments say so.
     When(Condition),
-    /// The arguments of these names, -1 for a missing `dir_fd`, `None` for another. The first is a
-    /// path.
+    /// The arguments of these names, the first a path; -1 for a missing `dir_fd`, else `None`.
     Entry(&'static [&'static CStr]),
     /// `open`, with the argument at this place, of this name, as a path, and with this mode.
     Opens(usize, &'static CStr, Mode),
@@ -87,8 +86,7 @@ pub enum Mode {
     History(&'static str),
     /// For reading, by readline(3), which knows `~`; without a file, the one of its settings.
     Settings,
-    /// As the flags of a `dbm` say, the second argument: reading by default. The names of its files
-    /// have these endings.
+    /// As the flags of a `dbm` say, the second argument; the names of its files have these endings.
     Dbm(&'static [&'static str]),
 }
 

@@ -208,8 +208,7 @@ fn ask(py: Python<'_>, log: &Log, max: u64, fd: i32, bytes: u64) -> PyResult<()>
     raw::audit(py, c"fastaudit.write", &items).inspect_err(|_| log.take_back(bytes))
 }
 
-/// Returns the write that a call is about to make; `None` if it cannot be told, or is not to a
-/// file.
+/// The write that a call is about to make; `None` if it cannot be told, or is not to a file.
 fn plan(called: Called<'_>, writes: Writes) -> Option<Planned> {
     let py = called.py;
     let at = |index: usize| called.arguments.find(py, index, None);

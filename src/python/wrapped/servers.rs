@@ -52,8 +52,7 @@ pub fn wait(called: Called<'_>) -> Returned {
     })
 }
 
-/// The time for a server to end by itself, which removes its temporary files, and the time between
-/// looks at it.
+/// The time for a server to end by itself, and remove its temporary files, and between looks at it.
 const PATIENCE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -92,8 +91,7 @@ fn end(pid: Pid, alive: Option<i32>) {
     has_ended(pid, WaitIdOptions::empty());
 }
 
-/// Replaces a file by another, which closes it: the library closes the number when it finds the
-/// server gone, so that some file has to be there.
+/// Closes a file by another in its place: the library closes the number when the server is gone.
 fn close_in_place(file: i32) -> rustix::io::Result<()> {
     let nothing = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     descriptors::replace(file, &nothing, FdFlags::CLOEXEC)

@@ -4,7 +4,7 @@
 //! A socket that listens without an address is given one by the system: a port at all addresses.
 
 use std::cell::Cell;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
@@ -15,6 +15,7 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::functions::is_method_descriptor;
+use crate::python::cpython::once::lock;
 use crate::python::cpython::replace;
 use crate::python::cpython::slots::Slot;
 use crate::python::guard::scope;
@@ -24,8 +25,7 @@ use crate::python::wrapped::kinds::known;
 /// The position and the name of the descriptor among the arguments that a socket is made with.
 const DESCRIPTOR: (usize, &str) = (3, "fileno");
 
-/// The class of a copy of the module, and its methods that tell the descriptor and the address of a
-/// socket, whatever a subclass has.
+/// The class of a copy of the module, and its own methods, whatever a subclass has.
 struct Known {
     class: Py<PyType>,
     fileno: Py<PyAny>,
@@ -49,7 +49,7 @@ pub fn install(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResul
         address: told("getsockname")?,
         class: class.clone().unbind(),
     };
-    let mut all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = lock(&KNOWN);
     if all.iter().all(|other| !other.class.is(class)) {
         all.push(own);
     }
@@ -110,15 +110,14 @@ fn listen(called: Called<'_>) -> Returned {
 
 fn methods<'py>(socket: &Bound<'py, PyAny>) -> Option<[Bound<'py, PyAny>; 2]> {
     let (py, class) = (socket.py(), socket.get_type());
-    let all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = lock(&KNOWN);
     let known = all
         .iter()
         .find(|known| raw::is_subtype(&class, known.class.bind(py)))?;
     Some([&known.fileno, &known.address].map(|method| method.bind(py).clone()))
 }
 
-/// Returns whether an address of the internet has a port; addresses of others are given by binding
-/// alone.
+/// True if an address of the internet has a port; others are given by binding alone.
 fn is_bound(address: &Bound<'_, PyAny>) -> bool {
     let Ok(address) = address.cast::<PyTuple>() else {
         return true;

@@ -63,8 +63,7 @@ fn read(called: CalledByTuple<'_>) -> Returned {
     })
 }
 
-/// Raises an event for each database that the statements open; a statement that is not text is an
-/// error of its own.
+/// Raises an event for each database that the statements open; none for what is not text.
 fn raise(
     sql: &Bound<'_, PyAny>,
     parameters: Option<&Bound<'_, PyAny>>,

@@ -137,8 +137,7 @@ fn configurations(py: Python<'_>) -> PyResult<Vec<Py<AuditCfg>>> {
 /// The argument, which is given by name alone.
 const FILE_ACTIONS: &CStr = c"file_actions";
 
-/// Only the action that opens a file has so many items: its kind, a descriptor, the path, the flags
-/// and the mode.
+/// The kind, a descriptor, the path, the flags and the mode: only an action that opens has so many.
 const OPENING: usize = 5;
 const PATH: usize = 2;
 const FLAGS: usize = 3;
@@ -158,8 +157,7 @@ pub fn call_spawn(called: Called<'_>) -> Returned {
     called.replacing_with(position, judged, call)
 }
 
-/// Raises an event for each file that is opened. The judged actions are used: objects are asked
-/// once.
+/// Raises an event for each file that is opened. The judged actions are used, asked once.
 fn judge<'py>(actions: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     let py = actions.py();
     let all = PyTuple::new(py, [actions])?;

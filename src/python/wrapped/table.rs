@@ -162,8 +162,7 @@ fn add(module: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
     Ok(())
 }
 
-/// Wraps the functions of a module that was just loaded. `None` if that failed, and then the
-/// exception is set.
+/// Wraps the functions of a module that was just loaded; `None` if that failed.
 fn is_loaded(called: Called<'_>, module: &Bound<'_, PyAny>) -> Option<()> {
     if !scope::is_ours() {
         return Some(());

@@ -28,8 +28,7 @@ thread_local! {
 
 static ANY_CARRIED: AtomicBool = AtomicBool::new(false);
 
-/// The function that a new thread calls, and the guard that it does so under; no guard in a thread
-/// of a pool.
+/// The function that a new thread calls, and its guard; no guard in a thread of a pool.
 #[pyclass(
     frozen,
     immutable_type,
@@ -69,8 +68,7 @@ impl Carried {
     }
 }
 
-/// Returns whether the context has the guard, or the rights of a tool, that this thread was started
-/// under.
+/// True if the context has the guard, or a tool's rights, that this thread was started under.
 pub fn is_under_its_first(py: Python<'_>) -> PyResult<bool> {
     let began = BEGAN_UNDER.get();
     let value = raw::context_var_get(py, scope::var(py)?)?;
@@ -107,8 +105,7 @@ pub fn is_carried(function: &Bound<'_, PyAny>) -> bool {
     Builtin::cast(function).is_some_and(|function| RUN.is_method_of(&function))
 }
 
-/// Returns whether the event is the start of a thread that feeds a queue between processes, under
-/// its guard: it sends the queue's items.
+/// True if a thread is started, under its guard, that sends the items of a queue between processes.
 pub fn is_feeder(args: &Bound<'_, PyTuple>) -> bool {
     let Ok(function) = args.get_item(0) else {
         return false;
@@ -164,8 +161,7 @@ fn start(called: Called<'_>) -> Returned {
     called.replacing_with(at, carried, |called| called.make())
 }
 
-/// Puts the guard, or none, into the context that a `threading.Thread` runs in, since 3.14 one of its
-/// own.
+/// Puts a guard, or none, into the context of a `threading.Thread`, its own since 3.14.
 fn enter_context_of_thread(
     function: &Bound<'_, PyAny>,
     active: Option<&Bound<'_, Active>>,

@@ -25,8 +25,7 @@ use crate::python::wrapped::kinds::{Mode, Raises, Silent, What};
 /// The endings of the names of files of a `dbm`, of all libraries that there are for it.
 const NDBM: &[&str] = &["", ".db", ".dir", ".pag"];
 
-/// The functions that do not raise their event with all arguments as they are given, and how they
-/// raise it.
+/// How functions raise their event that do not raise it with all arguments as they are given.
 #[rustfmt::skip]
 const HOW: &[(&str, Raises)] = &[
     // Files.
