@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
+use crate::policy::written::spec::Spec;
 use crate::python::api::policy::PyPolicy;
-use crate::python::configuration::resolve::ResolvedPolicy;
+use crate::python::configuration::resolve;
 
 #[doc = doc!("_Confinement")]
 #[pyclass(
@@ -25,8 +26,8 @@ impl Confinement {
     /// The confinement of a policy; the `needed` files can be read whatever it says.
     #[new]
     fn new(py: Python<'_>, policy: &Bound<'_, PyPolicy>, needed: Vec<PathBuf>) -> PyResult<Self> {
-        let resolved = ResolvedPolicy::of(py, policy.get().spec())?;
-        Self::of(&resolved, needed)
+        let resolved = resolve::resolved(py, policy.get().spec())?;
+        Self::of(resolved, needed)
     }
 
     // The main thread would never be free again.
@@ -41,8 +42,8 @@ impl Confinement {
 #[cfg(target_os = "linux")]
 impl Confinement {
     #[expect(clippy::unnecessary_wraps, reason = "other systems have none")]
-    fn of(resolved: &ResolvedPolicy, needed: Vec<PathBuf>) -> PyResult<Self> {
-        let rules = crate::kernel::landlock::LandlockRules::new(resolved.spec().clone(), needed);
+    fn of(resolved: Spec, needed: Vec<PathBuf>) -> PyResult<Self> {
+        let rules = crate::kernel::landlock::LandlockRules::new(resolved, needed);
         Ok(Self { rules })
     }
 
@@ -67,7 +68,7 @@ impl Confinement {
 
 #[cfg(not(target_os = "linux"))]
 impl Confinement {
-    fn of(_resolved: &ResolvedPolicy, _needed: Vec<PathBuf>) -> PyResult<Self> {
+    fn of(_resolved: Spec, _needed: Vec<PathBuf>) -> PyResult<Self> {
         Err(PyOSError::new_err(
             "it cannot be confined: that needs Linux, with Landlock",
         ))

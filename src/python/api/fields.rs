@@ -244,11 +244,7 @@ pub fn shown(py: Python<'_>, spec: &Spec, call: Option<&Py<PyAny>>) -> PyResult<
 /// Shows the policy or the roots of a guard, in one line.
 pub fn shown_of(py: Python<'_>, config: &AuditCfg) -> PyResult<String> {
     match config.told() {
-        Some(told) => shown(
-            py,
-            &told.spec,
-            config.violation_call(py).map(Bound::unbind).as_ref(),
-        ),
+        Some(told) => shown(py, &told.spec, config.stated.violation_call.as_ref()),
         None => {
             let oks = config.oks(py).to_list().shown()?;
             Ok(config.call().replace("[...]", &oks.to_string()))

@@ -4,7 +4,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::python::api::policy::PyPolicy;
-use crate::python::configuration::resolve::ResolvedPolicy;
+use crate::python::configuration::resolve;
 use crate::python::denials::denial;
 use crate::python::guard::scope;
 
@@ -23,8 +23,8 @@ pub fn check_stricter(py: Python<'_>, policy: &PyPolicy, before: &PyPolicy) -> P
     if new == old {
         return Ok(());
     }
-    let (new, old) = (ResolvedPolicy::of(py, new)?, ResolvedPolicy::of(py, old)?);
-    match new.spec().allows_more_than(old.spec()) {
+    let (new, old) = (resolve::resolved(py, new)?, resolve::resolved(py, old)?);
+    match new.allows_more_than(&old) {
         None => Ok(()),
         Some(field) => Err(PyRuntimeError::new_err(format!(
             "a policy is installed already, and this one is not stricter: its {field} allows what \

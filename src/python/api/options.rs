@@ -177,7 +177,7 @@ fn prepare(py: Python<'_>, allowed: &Allowed, asks: bool) -> PyResult<()> {
     if rest.max_bytes.is_some() {
         quota::install(py)?;
     }
-    deny::prepare(py, allowed.on_violation)
+    deny::prepare(py, allowed.stated.on_violation)
 }
 
 /// The tool id that the host chose; `None` if it chose none.

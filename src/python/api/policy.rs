@@ -82,7 +82,7 @@ impl PyPolicy {
             None => Arc::new(HintStyle::new(Words::Policy, self.spec.clone())),
         };
         let mut allowed = resolve::allowed(py, &self.spec, told)?;
-        allowed.violation_call = self.on_violation.as_ref().map(|call| call.clone_ref(py));
+        allowed.stated.violation_call = self.on_violation.as_ref().map(|call| call.clone_ref(py));
         Ok(allowed)
     }
 

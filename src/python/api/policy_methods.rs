@@ -22,7 +22,7 @@ use crate::python::api::policy::PyPolicy;
 use crate::python::api::readers::{OrDefault, read_bool};
 use crate::python::api::recording::Observer;
 use crate::python::api::{audit_log, fields, installed, question, tool, wrong_calls};
-use crate::python::configuration::resolve::ResolvedPolicy;
+use crate::python::configuration::resolve;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::events::explain::Explanation;
 use crate::python::guard::scope;
@@ -264,7 +264,7 @@ impl PyPolicy {
             let log = log.transpose()?;
             let mut allowed = slf.get().allowed(py)?;
             allowed.records = Some(Records { enforces, log });
-            allowed.on_violation = OnViolation::Raise;
+            allowed.stated.on_violation = OnViolation::Raise;
             Ok(allowed)
         })?;
         Ok(Observer::new(
@@ -443,7 +443,7 @@ impl PyPolicy {
 
     #[doc = doc!("Policy.lint")]
     fn lint(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        Ok(ResolvedPolicy::of(py, &self.spec)?.lint())
+        resolve::lint(py, &self.spec)
     }
 
     #[doc = doc!("Policy.from_toml")]

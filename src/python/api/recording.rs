@@ -14,7 +14,7 @@ use crate::policy::written::suggested;
 use crate::python::api::guard::{AuditPerms, Guard};
 use crate::python::api::policy::PyPolicy;
 use crate::python::api::{readers, wrong_calls};
-use crate::python::configuration::resolve::ResolvedPolicy;
+use crate::python::configuration::resolve;
 use crate::python::configuration::temporary::TemporaryFiles;
 use crate::python::cpython::calling::Calling;
 use crate::python::denials::report::{self, Effect};
@@ -179,8 +179,8 @@ impl Recording {
     #[pyo3(signature = (threshold=None), text_signature = "($self, threshold=10)")]
     fn suggest(&self, py: Python<'_>, threshold: Option<&Bound<'_, PyAny>>) -> PyResult<PyPolicy> {
         let threshold = threshold.map_or(Ok(THRESHOLD), read_threshold)?;
-        let base = ResolvedPolicy::of(py, self.policy.get().spec())?;
-        let spec = suggested::suggest(base.spec(), &self.needs(py), threshold, list);
+        let base = resolve::resolved(py, self.policy.get().spec())?;
+        let spec = suggested::suggest(&base, &self.needs(py), threshold, list);
         PyPolicy::of(spec)
     }
 

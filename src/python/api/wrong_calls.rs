@@ -139,7 +139,7 @@ fn is_of_others(event: &str) -> bool {
 /// # Errors
 /// The warning, if the host makes warnings errors.
 pub fn warn_of_missing(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
-    let told = allowed.told.as_ref();
+    let told = allowed.stated.told.as_ref();
     let is_sandboxed = |words| matches!(words, Words::Sandbox | Words::SandboxOptions);
     if told.is_some_and(|told| is_sandboxed(told.words)) {
         return Ok(());
@@ -147,7 +147,7 @@ pub fn warn_of_missing(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
     let argument = if told.is_some() { "write" } else { "oks" };
     let looked_for = match allowed.are_there {
         true => PyTuple::empty(py),
-        false => allowed.oks.bind(py).clone(),
+        false => allowed.stated.oks.bind(py).clone(),
     };
     for root in looked_for {
         let name = decode::root_name(&root)?;

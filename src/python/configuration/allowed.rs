@@ -25,30 +25,48 @@ use crate::python::logs::audit_log::DecisionLog;
 use crate::python::logs::recorder::Records;
 use crate::python::values::{decode, errors};
 
-/// The permissions of a guard, and the names that messages use for them.
+/// The permissions of a guard, and what its host wrote of them.
 pub struct Allowed {
     pub policy: Policy,
-    pub oks: Py<PyTuple>,
-    /// True if each of them was seen to be there.
+    /// True if each of the roots was seen to be there.
     pub are_there: bool,
-    pub readable: Option<Py<PyTuple>>,
-    /// The wording, if these are the permissions of a `Policy`.
-    pub told: Option<Arc<HintStyle>>,
-    pub spec: Option<Arc<Spec>>,
-    pub on_violation: OnViolation,
-    pub violation_call: Option<Py<PyAny>>,
+    pub stated: Stated,
     pub records: Option<Records>,
     pub log: Option<DecisionLog>,
+}
+
+/// The names that messages use, and the answer to a violation.
+pub struct Stated {
+    pub oks: Py<PyTuple>,
+    /// The roots for reading, if a `Policy` has some.
+    pub readable: Option<Py<PyTuple>>,
+    /// The wording, if a `Policy` states this.
+    pub told: Option<Arc<HintStyle>>,
+    /// Its fields, their paths resolved.
+    pub spec: Option<Arc<Spec>>,
+    pub on_violation: OnViolation,
+    /// The function that is called for a violation.
+    pub violation_call: Option<Py<PyAny>>,
+}
+
+impl Stated {
+    pub fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self {
+            oks: self.oks.clone_ref(py),
+            readable: self.readable.as_ref().map(|names| names.clone_ref(py)),
+            told: self.told.clone(),
+            spec: self.spec.clone(),
+            on_violation: self.on_violation,
+            violation_call: self.violation_call.as_ref().map(|call| call.clone_ref(py)),
+        }
+    }
 }
 
 impl Allowed {
     /// The permissions by the rules of fastaudit 0.1, with these roots.
     pub fn below(roots: ApprovedRoots) -> Self {
-        Self {
-            policy: Policy::new(roots.roots),
-            are_there: roots.are_there,
-            ..Self::named(roots.names)
-        }
+        let policy = Policy::new(roots.roots);
+        Self::of(policy, roots.are_there, roots.names)
     }
 
     /// The permissions by the rules of fastaudit 0.2, with these roots; `None` for all paths.
@@ -62,10 +80,24 @@ impl Allowed {
             names: PyTuple::empty(py).unbind(),
             are_there: true,
         });
+        let policy = Policy::strict(roots.roots, import_allow);
+        Self::of(policy, roots.are_there, roots.names)
+    }
+
+    fn of(policy: Policy, are_there: bool, oks: Py<PyTuple>) -> Self {
         Self {
-            policy: Policy::strict(roots.roots, import_allow),
-            are_there: roots.are_there,
-            ..Self::named(roots.names)
+            policy,
+            are_there,
+            stated: Stated {
+                oks,
+                readable: None,
+                told: None,
+                spec: None,
+                on_violation: OnViolation::Raise,
+                violation_call: None,
+            },
+            records: None,
+            log: None,
         }
     }
 
@@ -89,8 +121,8 @@ impl Allowed {
         }
         if self.policy.rules() == RuleSet::Classic && self.policy.has(Switch::Threads) {
             // As the preset "fastaudit-0.1" has it.
-            let oks = self.oks.extract(py).ok();
-            self.spec = oks.map(|oks| {
+            let oks = self.stated.oks.extract(py).ok();
+            self.stated.spec = oks.map(|oks| {
                 let mut switches = spec.switches;
                 switches.set(Switch::Threads, true);
                 Arc::new(Spec {
@@ -109,30 +141,10 @@ impl Allowed {
     pub fn clone_ref(&self, py: Python<'_>) -> Self {
         Self {
             policy: self.policy.clone(),
-            oks: self.oks.clone_ref(py),
             are_there: self.are_there,
-            readable: self.readable.as_ref().map(|names| names.clone_ref(py)),
-            told: self.told.clone(),
-            spec: self.spec.clone(),
-            on_violation: self.on_violation,
-            violation_call: self.violation_call.as_ref().map(|call| call.clone_ref(py)),
+            stated: self.stated.clone_ref(py),
             records: self.records.clone(),
             log: self.log.clone(),
-        }
-    }
-
-    fn named(oks: Py<PyTuple>) -> Self {
-        Self {
-            policy: Policy::default(),
-            oks,
-            are_there: false,
-            readable: None,
-            told: None,
-            spec: None,
-            on_violation: OnViolation::Raise,
-            violation_call: None,
-            records: None,
-            log: None,
         }
     }
 }

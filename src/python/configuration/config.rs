@@ -12,7 +12,7 @@ use crate::kernel::started::Started;
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::wording::HintStyle;
 use crate::policy::{Policy, RuleSet};
-use crate::python::configuration::allowed::{self, Allowed};
+use crate::python::configuration::allowed::{self, Allowed, Stated};
 use crate::python::configuration::approvals::Approvals;
 use crate::python::configuration::callbacks::Callback;
 use crate::python::configuration::live::{Live, Own};
@@ -29,13 +29,7 @@ use crate::python::values::errors;
 pub struct AuditCfg {
     /// Its rules, for all threads.
     live: Own,
-    oks: Py<PyTuple>,
-    /// The roots for reading, if a `Policy` has some.
-    readable: Option<Py<PyTuple>>,
-    told: Option<Arc<HintStyle>>,
-    spec: Option<Arc<Spec>>,
-    on_violation: OnViolation,
-    violation_call: Option<Py<PyAny>>,
+    pub stated: Stated,
     watch: Option<EventWatch>,
     pub callbacks: Callbacks,
     /// The host's answers to questions, if it is asked.
@@ -122,15 +116,13 @@ impl AuditCfg {
             live: Own(Live::new(
                 Arc::new(allowed.policy.with_temporary(directories.paths())),
                 directories,
-                (proceeds(&watch, allowed.on_violation), watch.is_some()),
+                (
+                    proceeds(&watch, allowed.stated.on_violation),
+                    watch.is_some(),
+                ),
                 Arc::default(),
             )),
-            oks: allowed.oks,
-            readable: allowed.readable,
-            told: allowed.told,
-            spec: allowed.spec,
-            on_violation: allowed.on_violation,
-            violation_call: allowed.violation_call,
+            stated: allowed.stated,
             watch,
             callbacks,
             approvals: None,
@@ -150,15 +142,9 @@ impl AuditCfg {
     }
 
     fn clone_ref(&self, py: Python<'_>) -> Self {
-        let call = self.violation_call.as_ref();
         Self {
             live: self.live_with(Arc::clone(&self.live.0.policy)),
-            oks: self.oks.clone_ref(py),
-            readable: self.readable.as_ref().map(|roots| roots.clone_ref(py)),
-            told: self.told.clone(),
-            spec: self.spec.clone(),
-            on_violation: self.on_violation,
-            violation_call: call.map(|call| call.clone_ref(py)),
+            stated: self.stated.clone_ref(py),
             watch: self.watch.clone(),
             callbacks: self.callbacks.clone_ref(py),
             approvals: self.approvals.clone(),
@@ -222,7 +208,7 @@ impl AuditCfg {
 
     /// Returns the fields of its `Policy`, their paths resolved; `None` if there is no such policy.
     pub fn spec(&self) -> Option<&Spec> {
-        self.spec.as_deref()
+        self.stated.spec.as_deref()
     }
 
     pub fn policy(&self) -> &Policy {
@@ -259,7 +245,7 @@ impl AuditCfg {
 
     /// The roots for reading; empty if reading is not restricted to some.
     pub fn readable<'py>(&self, py: Python<'py>) -> Bound<'py, PyTuple> {
-        match &self.readable {
+        match &self.stated.readable {
             Some(roots) => roots.bind(py).clone(),
             None => PyTuple::empty(py),
         }
@@ -267,16 +253,16 @@ impl AuditCfg {
 
     /// Returns whether a `Policy` made it, not `mk_audit`.
     pub fn is_of_policy(&self) -> bool {
-        self.told.is_some()
+        self.stated.told.is_some()
     }
 
     pub fn told(&self) -> Option<&Arc<HintStyle>> {
-        self.told.as_ref()
+        self.stated.told.as_ref()
     }
 
     /// Returns the call by which the host made it.
     pub fn call(&self) -> &'static str {
-        match (&self.told, self.records(), self.is_strict) {
+        match (&self.stated.told, self.records(), self.is_strict) {
             (Some(_), None, _) => "policy.guard()",
             (Some(_), Some(_), _) => "policy.observe()",
             (None, _, true) => "v02.mk_audit([...])",
@@ -302,15 +288,6 @@ impl AuditCfg {
     pub fn watch(&self) -> Option<&EventWatch> {
         self.watch.as_ref()
     }
-
-    pub fn on_violation(&self) -> OnViolation {
-        self.on_violation
-    }
-
-    pub fn violation_call<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        let call = self.violation_call.as_ref();
-        call.map(|call| call.bind(py).clone())
-    }
 }
 
 #[pymethods]
@@ -318,7 +295,7 @@ impl AuditCfg {
     #[doc = doc!("AuditCfg.oks")]
     #[getter]
     pub fn oks<'py>(&self, py: Python<'py>) -> Bound<'py, PyTuple> {
-        self.oks.bind(py).clone()
+        self.stated.oks.bind(py).clone()
     }
 
     #[doc = doc!("AuditCfg.before_deny")]
@@ -358,7 +335,7 @@ impl AuditCfg {
         };
         let mut text = format!(
             "AuditCfg(oks={}, before_deny={}, on_call={}, data={}, monitor_calls={}",
-            self.oks.bind(py).shown()?,
+            self.stated.oks.bind(py).shown()?,
             repr(self.callbacks.before_deny.as_ref())?,
             repr(self.callbacks.on_call.as_ref())?,
             self.data.bind(py).shown()?,
@@ -385,8 +362,8 @@ impl AuditCfg {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.oks)?;
-        visit.call(&self.violation_call)?;
+        visit.call(&self.stated.oks)?;
+        visit.call(&self.stated.violation_call)?;
         let Callbacks {
             before_deny,
             on_call,

@@ -17,7 +17,9 @@ use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where};
 use crate::policy::written::wording::HintStyle;
 use crate::policy::{Blocked, Roots};
-use crate::python::configuration::allowed::{Allowed, ApprovedRoots, expanded, packages, read_oks};
+use crate::python::configuration::allowed::{
+    Allowed, ApprovedRoots, Stated, expanded, packages, read_oks,
+};
 use crate::python::importing::imports;
 
 /// Returns the permissions of a guard of the policy.
@@ -65,26 +67,26 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<HintStyle>) -> PyResult<Al
     };
     let packages = packages(py, &spec.packages)?;
     let absolute = absolute(py, spec, &write.names, readable.as_ref(), resolved_blocks);
+    let landings = Landings {
+        write: write.roots,
+        read,
+        block: blocked,
+        unix,
+        programs,
+        search: own_path(),
+        packages,
+    };
     Ok(Allowed {
-        spec: absolute.map(Arc::new),
-        policy: spec.policy(
-            &Os,
-            Landings {
-                write: write.roots,
-                read,
-                block: blocked,
-                unix,
-                programs,
-                search: own_path(),
-                packages,
-            },
-        ),
-        oks: write.names,
+        policy: spec.policy(&Os, landings),
         are_there: write.are_there,
-        readable,
-        told: Some(told),
-        on_violation: spec.on_violation,
-        violation_call: None,
+        stated: Stated {
+            oks: write.names,
+            readable,
+            told: Some(told),
+            spec: absolute.map(Arc::new),
+            on_violation: spec.on_violation,
+            violation_call: None,
+        },
         records: None,
         log: None,
     })
@@ -138,51 +140,37 @@ pub fn missing_programs(py: Python<'_>, names: &[String]) -> PyResult<Vec<usize>
     Ok(missing)
 }
 
-/// A policy with its paths resolved, and the programs that do not exist.
-pub struct ResolvedPolicy {
-    spec: Spec,
-    missing_programs: Vec<usize>,
-}
-
-impl ResolvedPolicy {
-    pub fn of(py: Python<'_>, spec: &Spec) -> PyResult<Self> {
-        let mut resolved = spec.clone();
-        let absolute = |paths: &mut Vec<String>| -> PyResult<()> {
-            for path in paths.iter_mut().filter(|path| *path != ".") {
-                let name = expanded(py, path)?;
-                if let Some(landing) = path::resolve(&Os, &name, Base::CurrentDir)
-                    && let Ok(text) = String::from_utf8(landing.as_bytes().to_vec())
-                {
-                    *path = text;
-                }
-            }
-            Ok(())
-        };
-        for place in [&mut resolved.write, &mut resolved.read] {
-            if let Where::Below(paths) = place {
-                absolute(paths)?;
+/// The policy with its paths resolved.
+pub fn resolved(py: Python<'_>, spec: &Spec) -> PyResult<Spec> {
+    let mut resolved = spec.clone();
+    let absolute = |paths: &mut Vec<String>| -> PyResult<()> {
+        for path in paths.iter_mut().filter(|path| *path != ".") {
+            let name = expanded(py, path)?;
+            if let Some(landing) = path::resolve(&Os, &name, Base::CurrentDir)
+                && let Ok(text) = String::from_utf8(landing.as_bytes().to_vec())
+            {
+                *path = text;
             }
         }
-        absolute(&mut resolved.block)?;
-        let missing_programs = match &spec.commands {
-            Choice::Named(names) => missing_programs(py, names)?,
-            Choice::All(_) => Vec::new(),
-        };
-        Ok(Self {
-            spec: resolved,
-            missing_programs,
-        })
+        Ok(())
+    };
+    for place in [&mut resolved.write, &mut resolved.read] {
+        if let Where::Below(paths) = place {
+            absolute(paths)?;
+        }
     }
+    absolute(&mut resolved.block)?;
+    Ok(resolved)
+}
 
-    pub fn spec(&self) -> &Spec {
-        &self.spec
-    }
-
-    /// The rules that never apply.
-    pub fn lint(self) -> Vec<String> {
-        lint::lint(&lint::LintFinding {
-            spec: &self.spec,
-            missing_programs: self.missing_programs,
-        })
-    }
+/// The rules of a policy that never apply.
+pub fn lint(py: Python<'_>, spec: &Spec) -> PyResult<Vec<String>> {
+    let missing_programs = match &spec.commands {
+        Choice::Named(names) => missing_programs(py, names)?,
+        Choice::All(_) => Vec::new(),
+    };
+    Ok(lint::lint(&lint::LintFinding {
+        spec: &resolved(py, spec)?,
+        missing_programs,
+    }))
 }

@@ -180,7 +180,7 @@ pub fn meet(
     operation: Option<Operation<'_>>,
 ) -> PyResult<()> {
     let (py, config, args) = (event.args.py(), event.config, event.args);
-    let proceeds = config.on_violation() != OnViolation::Raise;
+    let proceeds = config.stated.on_violation != OnViolation::Raise;
     if proceeds && is_asking_host() {
         return Ok(());
     }
@@ -386,7 +386,7 @@ pub fn proceed(
     exception: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
     let py = denial.py();
-    match config.on_violation() {
+    match config.stated.on_violation {
         OnViolation::Raise => Ok(()),
         OnViolation::Warn => {
             let class = calling::import(py, "fastaudit_rs.denied")?.attr("AuditWarning")?;
@@ -405,11 +405,8 @@ pub fn proceed(
             let logged = logger.invoke_method("warning", args, Some(&options));
             logged.map(|_| ())
         }
-        OnViolation::Call => match config.violation_call(py) {
-            Some(call) => {
-                let args = (exception,).into_pyobject(py)?;
-                calling::call(&call, &args, None).map(|_| ())
-            }
+        OnViolation::Call => match &config.stated.violation_call {
+            Some(call) => call.bind(py).invoke1((exception,)).map(|_| ()),
             None => Ok(()),
         },
     }

@@ -72,7 +72,7 @@ impl Explanation {
         let name = CString::new(event.to_str()?)?;
         denial::prepare(py)?;
         // An event that would be denied is reported so, whatever the answer to a violation.
-        allowed.on_violation = OnViolation::Raise;
+        allowed.stated.on_violation = OnViolation::Raise;
         allowed.policy = allowed.policy.keeping(&governing::files());
         let config = AuditCfg::plain(py, allowed);
         let active = Active::detached();
