@@ -74,7 +74,7 @@ fn tell_of(py: Python<'_>, active: &Active) {
         let _too_late = approvals::begin_too_late();
         let caller = library.map_or(Caller::Nobody, Caller::Was);
         let told = with_event(py, &act, caller, |args| {
-            hook::check_act_by(act.event, args, active)
+            hook::check_by_guard(act.event, args, active)
         });
         if !matches!(told, Ok(Ok(()))) {
             drop(PyErr::take(py));

@@ -32,12 +32,12 @@ use crate::python::guard::scope::{self, Active};
 use crate::python::values::{errors, process_start, simple};
 
 /// An event that its policy denies.
-pub struct Refusal<'a, 'py> {
-    pub event: &'a Event<'a, 'py>,
-    pub name: Cow<'static, str>,
+struct Refusal<'a, 'py> {
+    event: &'a Event<'a, 'py>,
+    name: Cow<'static, str>,
     /// The note of the moment under the rules of fastaudit 0.2.
-    pub told: Option<Box<LegacyContext>>,
-    pub reason: Reason,
+    told: Option<Box<LegacyContext>>,
+    reason: Reason,
     landing: &'a Landing,
     first_line: FirstLine,
     message: OnceCell<Bound<'py, PyString>>,
@@ -134,32 +134,12 @@ fn text<'py>(py: Python<'py>, place: Option<&[u8]>) -> PyResult<Option<Bound<'py
 }
 
 #[inline]
-pub fn log(active: &Active, denial: &Bound<'_, Denial>) {
+fn log(active: &Active, denial: &Bound<'_, Denial>) {
     let earlier = active.log().add(denial.as_any(), denial.get().why);
     if let (Some(asked), Some(earlier)) = (&denial.get().asked, earlier)
         && let Ok(earlier) = earlier.cast_into_exact::<Denial>()
     {
         asked.follow(earlier.unbind());
-    }
-}
-
-#[inline]
-pub fn deny(exception: &Bound<'_, PyAny>) -> PyErr {
-    raw::raise(exception);
-    PyErr::fetch(exception.py())
-}
-
-impl LegacyContext {
-    fn new(active: &Active, py: Python<'_>) -> PyResult<Box<Self>> {
-        let origin = active
-            .origin
-            .as_ref()
-            .map(|origin| origin.note(py))
-            .transpose()?;
-        Ok(Box::new(Self {
-            origin: origin.flatten(),
-            sites: Some(stack::sites(py)?),
-        }))
     }
 }
 
@@ -185,7 +165,7 @@ pub fn meet(
         return Ok(());
     }
     let pass = |callback| {
-        note_asked(event, callback, true);
+        event.note_asked(callback, true);
         process_start::approved(event.name, args);
         Ok(())
     };
@@ -229,7 +209,7 @@ pub fn meet(
         if answer && !is_elsewhere {
             return pass("before_deny");
         }
-        note_asked(event, "before_deny", false);
+        event.note_asked("before_deny", false);
     }
     let denial = refusal.denial()?;
     let exception = denial::exception(&denial)?;
@@ -242,7 +222,7 @@ pub fn meet(
     } else if is_refused {
         let answer = "it was answered before: never";
         denial.get().note_answer(answer.to_owned());
-        note_asked(event, "approvals", false);
+        event.note_asked("approvals", false);
     } else if let Some(approvals) = approvals {
         if approval::ask(config, approvals, &denial, &exception)? {
             if landing() == asked_for {
@@ -250,12 +230,13 @@ pub fn meet(
             }
             denial.get().note_answer(MOVED.to_owned());
         }
-        note_asked(event, "on_ask", false);
+        event.note_asked("on_ask", false);
     }
     log(event.active, &denial);
     tell(config, &denial, &exception)?;
     if !proceeds {
-        return Err(deny(&exception));
+        raw::raise(&exception);
+        return Err(PyErr::fetch(py));
     }
     denial.get().note_chain(py)?;
     let _asking = begin_asking_host();
@@ -276,18 +257,12 @@ fn held(config: &AuditCfg) -> String {
     )
 }
 
-fn note_asked(event: &Event<'_, '_>, callback: &'static str, is_approved: bool) {
-    if let Some(probe) = event.probe {
-        probe.note_asked(callback, is_approved);
-    }
-}
-
 // The host's say in a denial: callbacks that may allow the event before it is denied, and one that is
 // told of the denial.
 
 /// Asks the host, and before it the hooks that packages declare for the rules of fastaudit 0.2.
 #[inline(never)]
-pub fn is_approved(refusal: &Refusal<'_, '_>) -> PyResult<bool> {
+fn is_approved(refusal: &Refusal<'_, '_>) -> PyResult<bool> {
     let (config, args) = (refusal.event.config, refusal.event.args);
     let py = args.py();
     let hooks = match refusal.told {
@@ -319,6 +294,18 @@ pub fn is_approved(refusal: &Refusal<'_, '_>) -> PyResult<bool> {
 }
 
 impl LegacyContext {
+    fn new(active: &Active, py: Python<'_>) -> PyResult<Box<Self>> {
+        let origin = active
+            .origin
+            .as_ref()
+            .map(|origin| origin.note(py))
+            .transpose()?;
+        Ok(Box::new(Self {
+            origin: origin.flatten(),
+            sites: Some(stack::sites(py)?),
+        }))
+    }
+
     /// Returns the arguments and the message that callbacks get.
     fn given<'py>(
         &self,
@@ -351,7 +338,7 @@ impl LegacyContext {
 
 /// Tells the host of a denial. An `Exception` that its callback raises becomes the cause of the
 /// denial; any other error is raised.
-pub fn tell(
+fn tell(
     config: &AuditCfg,
     denial: &Bound<'_, Denial>,
     exception: &Bound<'_, PyAny>,
@@ -380,7 +367,7 @@ pub fn tell(
 const LOGGER: &str = "fastaudit_rs";
 
 /// Reports a violation that proceeds, unless the report itself raises an error.
-pub fn proceed(
+fn proceed(
     config: &AuditCfg,
     denial: &Bound<'_, Denial>,
     exception: &Bound<'_, PyAny>,

@@ -85,9 +85,7 @@ impl Explanation {
             Err(error) => Err(error),
         }
     }
-}
 
-impl Explanation {
     fn allowed_text(&self) -> String {
         match &self.approved_by {
             None => "allowed".to_owned(),

@@ -80,7 +80,7 @@ pub fn note_tool(event: &CStr, args: &Bound<'_, PyTuple>) -> PyResult<()> {
     note_of_tool(event, args, tool.get())?;
     match tool.get().tool() {
         Some((call, guest)) => {
-            let name = call.name().bind(py).to_string_lossy();
+            let name = call.name.bind(py).to_string_lossy();
             observe::event_of_tool(event, args, guest.get(), &name)
         }
         None => Ok(()),

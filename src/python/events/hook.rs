@@ -280,7 +280,8 @@ fn is_part_of_running(event: &CStr) -> bool {
         || matches!(event, b"sys.excepthook" | b"sys.unraisablehook")
 }
 
-fn check_by_guard(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
+/// Checks an event by one guard, which need not be in force any more.
+pub fn check_by_guard(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
     let Some(config) = active.config() else {
         return Ok(());
     };
@@ -309,9 +310,4 @@ fn check_by_guard(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> R
 /// the same. On `Err` the exception is set.
 pub fn check_act(event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
     check(args.py(), event, args)
-}
-
-/// The same by a guard that need not be in force any more.
-pub fn check_act_by(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
-    check_by_guard(event, args, active)
 }

@@ -76,7 +76,8 @@ impl<'py> Surroundings for Event<'_, 'py> {
     fn excuses(&self, reason: Reason) -> PyResult<bool> {
         let excused = table::excuse(self, reason)?;
         if excused && let Some(probe) = self.probe {
-            probe.forget();
+            // It passes whatever the policy says.
+            probe.needs.take();
         }
         Ok(excused)
     }

@@ -173,7 +173,7 @@ fn entry(event: &Event<'_, '_>, class: Option<&Class>, probe: &Probe<'_>) -> PyR
     let py = event.args.py();
     let name = event.name.to_string_lossy().into_owned();
     let denied = probe.denied.get();
-    let mut needs = probe.needs();
+    let mut needs = probe.needs.take();
     needs.retain(|need| match need {
         Need::Read(path) => !imports::is_library_path(path),
         _ => true,

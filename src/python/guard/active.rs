@@ -335,9 +335,10 @@ pub fn relink(py: Python<'_>, inner: Py<Active>, left: &Py<Active>, by: Option<P
 
 /// A call of a function of the host that runs with rights of its own.
 pub struct ToolCall {
-    name: Py<PyString>,
-    /// Grows with tools that are called under a guard that another tool entered.
-    depth: usize,
+    pub name: Py<PyString>,
+    /// Code of this level or a lower one, which may be called back, is not the tool's. It grows with
+    /// tools that are called under a guard that another tool entered.
+    pub depth: usize,
     is_over: AtomicBool,
     /// The address of the frame that called, while its thread is in the call; 0 otherwise.
     caller: AtomicUsize,
@@ -351,15 +352,6 @@ impl ToolCall {
             is_over: AtomicBool::new(false),
             caller: AtomicUsize::new(0),
         }
-    }
-
-    pub fn name(&self) -> &Py<PyString> {
-        &self.name
-    }
-
-    /// Code of this level or a lower one, which may be called back, is not the tool's.
-    pub fn depth(&self) -> usize {
-        self.depth
     }
 
     /// Returns whether it has returned: its rights are over, wherever they were carried.

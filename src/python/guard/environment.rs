@@ -1,7 +1,7 @@
 //! The environment as it was before guarded code first removed a variable, and what is put back of it.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
@@ -74,7 +74,7 @@ pub fn put_back(py: Python<'_>, config: &AuditCfg, before: &Before) {
     let is_half_way = before.is_half_way.load(Ordering::Relaxed);
     let stays = |name: &[u8]| is_half_way || !environment.may_set(name);
     for (name, value) in &before.own {
-        if stays(name.as_encoded_bytes()) && !is_set(name) {
+        if stays(name.as_encoded_bytes()) && env::var_os(name).is_none() {
             process::set_variable(py, name, value);
         }
     }
@@ -107,10 +107,6 @@ fn show<'a>(
         }
     }
     Ok(())
-}
-
-fn is_set(name: &OsStr) -> bool {
-    env::var_os(name).is_some()
 }
 
 fn pairs(shown: &Bound<'_, PyDict>) -> Vec<(Vec<u8>, Vec<u8>)> {

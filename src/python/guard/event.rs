@@ -28,7 +28,7 @@ pub struct Event<'a, 'py> {
 /// The needs of an event, and the verdict on it, for whoever records or logs.
 pub struct Probe<'a> {
     purpose: Purpose<'a>,
-    needs: RefCell<Vec<Need>>,
+    pub needs: RefCell<Vec<Need>>,
     /// `Some` if it is denied, with the field that denies it.
     pub denied: Cell<Option<Option<Why>>>,
 }
@@ -71,22 +71,6 @@ impl<'a> Probe<'a> {
     #[inline]
     pub fn records(&self) -> bool {
         matches!(self.purpose, Purpose::Observes | Purpose::Enforces)
-    }
-
-    pub fn note_asked(&self, callback: &'static str, is_approved: bool) {
-        if let Some(logged) = self.logged() {
-            logged.asked.set(Some(callback));
-            logged.is_approved.set(is_approved);
-        }
-    }
-
-    pub fn needs(&self) -> Vec<Need> {
-        self.needs.borrow().clone()
-    }
-
-    /// Forgets the needs: the event passes whatever the policy says.
-    pub fn forget(&self) {
-        self.needs.borrow_mut().clear();
     }
 
     pub fn enforces(&self) -> bool {
@@ -145,6 +129,14 @@ impl<'a, 'py> Event<'a, 'py> {
     /// Returns whether the argument at a position is there and `None`.
     pub fn is_none(&self, index: usize) -> bool {
         self.argument(index).is_some_and(|given| given.is_none())
+    }
+
+    /// Notes a question to the host, for a log.
+    pub fn note_asked(&self, callback: &'static str, is_approved: bool) {
+        if let Some(logged) = self.probe.and_then(Probe::logged) {
+            logged.asked.set(Some(callback));
+            logged.is_approved.set(is_approved);
+        }
     }
 
     pub fn observes(&self) -> bool {

@@ -4,8 +4,8 @@
 //! first guard is entered and when the last one has ended, and is remembered out of reach of Python
 //! code.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::types::{
@@ -46,7 +46,7 @@ static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 struct Known {
     reference: Py<PyAny>,
     /// `None` for one that guarded code may have made.
-    of_host: Option<OfHost>,
+    of_host: Option<Arc<OfHost>>,
 }
 
 /// A handler of the host, as it was when it was first seen.
@@ -98,7 +98,10 @@ fn take_note_of_new(list: &Bound<'_, PyList>, by_host: bool) {
         now.push(match position {
             Some(position) => before.swap_remove(position),
             None => Known {
-                of_host: by_host.then(|| OfHost::new(&reference)).flatten(),
+                of_host: by_host
+                    .then(|| OfHost::new(&reference))
+                    .flatten()
+                    .map(Arc::new),
                 reference: reference.unbind(),
             },
         });
@@ -158,19 +161,6 @@ impl OfHost {
         let file = self.places.get(at)?.as_ref()?.bind(py);
         file.cast::<PyString>().ok()?.to_str().ok()
     }
-
-    fn clone_ref(&self, py: Python<'_>) -> Self {
-        let own = |all: &[Py<PyAny>]| all.iter().map(|one| one.clone_ref(py)).collect();
-        let places = self.places.iter();
-        Self {
-            class: self.class.clone_ref(py),
-            emit: self.emit.clone_ref(py),
-            methods: own(&self.methods),
-            places: places
-                .map(|place| place.as_ref().map(|place| place.clone_ref(py)))
-                .collect(),
-        }
-    }
 }
 
 fn places(attributes: &Bound<'_, PyDict>) -> PyResult<Vec<Option<Py<PyAny>>>> {
@@ -199,18 +189,17 @@ fn methods(class: &Bound<'_, PyType>) -> PyResult<Vec<Py<PyAny>>> {
 }
 
 /// Returns a copy of the host's data of a handler: Python code may run as it is looked at.
-pub fn known(py: Python<'_>, handler: &Bound<'_, PyAny>) -> Option<OfHost> {
+pub fn known(py: Python<'_>, handler: &Bound<'_, PyAny>) -> Option<Arc<OfHost>> {
     let all = lock(&KNOWN);
     let all = all.iter().filter_map(|known| {
-        let of_host = known.of_host.as_ref()?.clone_ref(py);
+        let of_host = Arc::clone(known.of_host.as_ref()?);
         Some((known.reference.clone_ref(py), of_host))
     });
     let all: Vec<_> = all.collect();
-    let is_its = |reference: &Py<PyAny>| {
+    let is_its = |(reference, _): &(Py<PyAny>, _)| {
         self::handler(reference.bind(py)).is_some_and(|found| found.is(handler))
     };
-    let mut all = all.into_iter();
-    all.find_map(|(reference, of_host)| is_its(&reference).then_some(of_host))
+    all.into_iter().find(is_its).map(|(_, of_host)| of_host)
 }
 
 /// Returns whether the code is that of a method of some handler of the host.

@@ -192,7 +192,7 @@ pub fn tool_running(py: Python<'_>) -> PyResult<Option<String>> {
     let value = value.and_then(|value| value.cast_into_exact::<Active>().ok());
     Ok(value.and_then(|value| {
         let (call, _) = value.get().tool().filter(|(call, _)| !call.is_over())?;
-        Some(call.name().bind(py).to_string_lossy().into_owned())
+        Some(call.name.bind(py).to_string_lossy().into_owned())
     }))
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::policy::files::fs::PathBuf;
 use crate::policy::files::os::Os;
@@ -22,6 +22,7 @@ use crate::python::cpython::once::intern;
 use crate::python::cpython::{ffi as raw, frames, objects};
 use crate::python::guard::scope;
 use crate::python::importing::imports;
+use crate::python::values::decode;
 
 const MODULE: &str = "tempfile";
 const FUNCTION: &str = "_gettempdir";
@@ -201,10 +202,10 @@ impl Ask {
         let set = set.filter(|set| !set.is_none());
         let usual = match &set {
             None => temporary::usual(),
-            Some(set) => match bytes_of(set)? {
-                Some(path) => path,
+            Some(set) => match decode::root_name(set) {
+                Ok(path) => path,
                 // Path-like objects can answer differently each time.
-                None => return Ok(None),
+                Err(_) => return Ok(None),
             },
         };
         // It keeps its directory for the whole process, beyond the guard.
@@ -224,16 +225,6 @@ impl Ask {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.globals)
     }
-}
-
-/// The bytes of a path that is text or bytes.
-fn bytes_of(path: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>> {
-    if let Ok(text) = path.cast::<PyString>() {
-        let bytes = raw::fs_encode(text.as_borrowed())?;
-        return Ok(Some(PathBuf::from_slice(bytes.as_bytes())));
-    }
-    let bytes = path.cast::<PyBytes>().ok();
-    Ok(bytes.map(|bytes| PathBuf::from_slice(bytes.as_bytes())))
 }
 
 /// The guards in force, the outermost first, each once; code that asks for them needs no others.

@@ -52,7 +52,7 @@ pub fn in_force<'py>(value: Bound<'py, Active>) -> Option<Bound<'py, Active>> {
 
 /// The level of the code that runs under a guard.
 pub fn level(guest: &Active) -> usize {
-    guest.tool().map_or(0, |(call, _)| call.depth())
+    guest.tool().map_or(0, |(call, _)| call.depth)
 }
 
 /// The depth of a tool that code under this guard calls.
@@ -75,7 +75,7 @@ fn is_guest_running(py: Python<'_>, call: &ToolCall) -> bool {
         };
         let code = frames::code(&current);
         let note = frames::get(&code, frames::GUEST);
-        is_seen |= note != 0 && note <= call.depth();
+        is_seen |= note != 0 && note <= call.depth;
         if is_seen && seen_in_task.is_none() {
             return true;
         }

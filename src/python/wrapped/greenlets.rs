@@ -17,6 +17,7 @@ use crate::python::values::errors;
 const CONTEXT_NAME: &str = "gr_context";
 
 struct Known {
+    context: Attribute,
     dead: Attribute,
     is_active: Truth,
 }
@@ -25,10 +26,8 @@ static KNOWN: OnceLock<Known> = OnceLock::new();
 
 struct Context;
 
-static CONTEXT: OnceLock<Attribute> = OnceLock::new();
-
 pub fn install(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<()> {
-    if CONTEXT.get().is_none() {
+    if KNOWN.get().is_none() {
         let (Some(context), Some(dead), Some(is_active)) = (
             Attribute::of(class, CONTEXT_NAME)?,
             Attribute::of(class, "dead")?,
@@ -37,8 +36,11 @@ pub fn install(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResul
             // The greenlets of an old version share the context of the thread.
             return Ok(());
         };
-        let _ = KNOWN.set(Known { dead, is_active });
-        let _ = CONTEXT.set(context);
+        let _ = KNOWN.set(Known {
+            context,
+            dead,
+            is_active,
+        });
     }
     slots::setter::<Context>(class, CONTEXT_NAME)?;
     replace::method_by_tuple::<Switch>(class, "switch")?;
@@ -47,27 +49,28 @@ pub fn install(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResul
 }
 
 /// Gives a greenlet that does not run the guard in force.
-fn equip(greenlet: &Bound<'_, PyAny>) -> PyResult<()> {
-    let (Some(active), Some(attribute)) = (scope::guard(greenlet.py())?, CONTEXT.get()) else {
+fn equip(greenlet: &Bound<'_, PyAny>, known: &Known) -> PyResult<()> {
+    let Some(active) = scope::guard(greenlet.py())? else {
         return Ok(());
     };
-    let context = attribute.get(greenlet)?;
+    let context = known.context.get(greenlet)?;
     let context = (!context.is_none()).then_some(context);
     match carry::with_guard(context.as_ref(), &active)? {
-        Some(context) => attribute.set(greenlet, Some(&context)),
+        Some(context) => known.context.set(greenlet, Some(&context)),
         None => Ok(()),
     }
 }
 
 /// The same for one that was not started yet.
 fn equip_new(greenlet: &Bound<'_, PyAny>) -> PyResult<()> {
-    let Some(known) = KNOWN.get() else {
-        return Ok(());
-    };
-    if known.is_active.is_true(greenlet) || known.dead.get(greenlet)?.truth()? {
-        return Ok(());
+    match KNOWN.get() {
+        Some(known)
+            if !known.is_active.is_true(greenlet) && !known.dead.get(greenlet)?.truth()? =>
+        {
+            equip(greenlet, known)
+        }
+        _ => Ok(()),
     }
-    equip(greenlet)
 }
 
 fn new(called: CalledByTuple<'_>) -> Returned {
@@ -75,7 +78,7 @@ fn new(called: CalledByTuple<'_>) -> Returned {
     let Some(greenlet) = result.object(called.py).filter(|_| scope::may_be_guarded()) else {
         return result;
     };
-    let equipped = called.ours(|_| equip(&greenlet));
+    let equipped = called.ours(|_| KNOWN.get().map_or(Ok(()), |known| equip(&greenlet, known)));
     result.if_done(called.py, equipped)
 }
 
@@ -85,7 +88,7 @@ replace::wrapped! {
 
 impl WrappedSetter for Context {
     fn set(greenlet: &Bound<'_, PyAny>, value: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let Some(attribute) = CONTEXT.get() else {
+        let Some(attribute) = KNOWN.get().map(|known| &known.context) else {
             return Err(errors::variable_changed());
         };
         let Some(value) = value.filter(|_| scope::may_be_guarded()) else {

@@ -186,15 +186,13 @@ fn asked_argument(called: Called<'_>, writes: Writes) -> Option<usize> {
 }
 
 /// The guards in force that limit the bytes written, and their limits.
-fn limits(py: Python<'_>) -> PyResult<Vec<(Bound<'_, Active>, u64)>> {
-    let limit = |active: &Bound<'_, Active>| {
-        let config = active.get().config()?;
-        config.get().policy().rest().max_bytes
+fn limits<'py>(py: Python<'py>) -> PyResult<Vec<(Bound<'py, Active>, u64)>> {
+    let with_limit = |active: Bound<'py, Active>| {
+        let max = active.get().config()?.get().policy().rest().max_bytes?;
+        Some((active, max))
     };
     let all = scope::in_force(py)?.into_iter();
-    Ok(all
-        .filter_map(|active| limit(&active).map(|max| (active, max)))
-        .collect())
+    Ok(all.filter_map(with_limit).collect())
 }
 
 fn ask(py: Python<'_>, log: &Log, max: u64, fd: i32, bytes: u64) -> PyResult<()> {

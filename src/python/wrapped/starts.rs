@@ -16,20 +16,14 @@ use crate::python::pools::workers;
 use crate::python::wrapped::kinds::{Silent, What};
 use crate::python::wrapped::{pool_starts, servers, without_event};
 
-const FUNCTIONS: &[(&str, &str, What)] = &[
-    ("posix", "fork", What::Starts),
-    ("posix", "forkpty", What::Starts),
-    ("posix", "posix_spawn", What::Spawns),
-    ("posix", "posix_spawnp", What::Spawns),
+/// The functions of `posix`, but for those without an event.
+pub const FUNCTIONS: &[(&str, What)] = &[
+    ("fork", What::Starts),
+    ("forkpty", What::Starts),
+    ("posix_spawn", What::Spawns),
+    ("posix_spawnp", What::Spawns),
+    ("waitpid", What::Waits),
 ];
-
-pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
-    FUNCTIONS
-        .iter()
-        .filter(move |(own, ..)| *own == module)
-        .map(|(_, name, what)| (*name, *what))
-        .chain((module == "posix").then_some(("waitpid", What::Waits)))
-}
 
 /// Makes a call of `fork_exec`, for a worker of a pool with other arguments than it was given.
 pub fn call_program(called: Called<'_>, silent: Option<&Silent>) -> Returned {

@@ -78,29 +78,32 @@ impl Lists for Functions {
 }
 
 /// Returns the functions of a module that are wrapped, and how.
-fn wanted(module: &str) -> impl Iterator<Item = (&'static str, What)> {
+fn wanted(module: &str) -> Vec<(&'static str, What)> {
     const LOADING: &[(&str, What)] = &[
         ("create_builtin", What::Loads),
         ("create_dynamic", What::Loads),
         ("exec_builtin", What::MakesReady),
         ("exec_dynamic", What::MakesReady),
     ];
-    let noting = kinds::FUNCTIONS
-        .iter()
-        .filter(move |_| module == "posix")
-        .map(|(name, follows)| (*name, What::Notes(*follows)));
-    let loading = LOADING.iter().filter(move |_| module == "_imp").copied();
-    let loading = loading.chain(callbacks_later::of(module).iter().copied());
-    #[cfg(Py_3_12)]
-    let loading = loading.chain(
-        tool_functions::FUNCTIONS
-            .iter()
-            .filter(move |_| module == "sys.monitoring")
-            .map(|(name, changes)| (*name, What::ChangesTools(*changes))),
-    );
-    #[cfg(unix)]
-    let loading = loading.chain(starts::of(module));
-    noting.chain(without_event::of(module)).chain(loading)
+    let mut all = Vec::new();
+    match module {
+        "posix" => {
+            let noting = kinds::FUNCTIONS.iter();
+            all.extend(noting.map(|(name, follows)| (*name, What::Notes(*follows))));
+            #[cfg(unix)]
+            all.extend_from_slice(starts::FUNCTIONS);
+        }
+        "_imp" => all.extend_from_slice(LOADING),
+        #[cfg(Py_3_12)]
+        "sys.monitoring" => {
+            let changing = tool_functions::FUNCTIONS.iter();
+            all.extend(changing.map(|(name, changes)| (*name, What::ChangesTools(*changes))));
+        }
+        _ => {}
+    }
+    all.extend(without_event::of(module));
+    all.extend_from_slice(callbacks_later::of(module));
+    all
 }
 
 /// Wraps the functions of all modules that are loaded, and later of those that will be.
