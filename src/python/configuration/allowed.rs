@@ -213,7 +213,6 @@ pub fn number(allowed: &Allowed, is_asked: bool) -> u64 {
 
 // The roots that a host approves, read and resolved.
 
-/// The roots a host approved, and the names that messages give them.
 pub struct ApprovedRoots {
     pub roots: Roots,
     pub names: Py<PyTuple>,
@@ -221,7 +220,6 @@ pub struct ApprovedRoots {
     pub are_there: bool,
 }
 
-/// Reads the `oks` argument.
 pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
     let py = oks.py();
     if oks.is_instance_of::<PyString>()

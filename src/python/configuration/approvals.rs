@@ -63,7 +63,6 @@ impl Approvals {
         Ok(approvals)
     }
 
-    /// Adds answers to the file, if there is one.
     pub fn keep(&self, kept: &Kept) -> Result<(), String> {
         match &self.file {
             None => Ok(()),
@@ -91,7 +90,6 @@ pub fn widen(
     Ok(())
 }
 
-/// Returns a policy with the permissions of answers.
 pub fn widened(py: Python<'_>, policy: &Policy, spec: &Spec) -> PyResult<Policy> {
     Ok(policy.with_more(&more(py, spec)?))
 }
@@ -128,7 +126,6 @@ fn more<'a>(py: Python<'_>, spec: &'a Spec) -> PyResult<More<'a>> {
     })
 }
 
-/// Reads the text of a file of answers.
 pub fn parse(text: &str) -> Result<Kept, String> {
     Kept::from_toml(text).map_err(|error| error.to_string())
 }

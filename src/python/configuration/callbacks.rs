@@ -13,7 +13,6 @@ use crate::python::frames::tracked_calls;
 use crate::python::values::errors;
 use crate::python::values::signature::{self, Takes};
 
-/// The arguments of a callback.
 pub struct Contract {
     name: &'static str,
     signature: &'static str,
@@ -37,7 +36,6 @@ pub const ON_DENIED: Contract = contract("on_denied", 1, "(denied)");
 pub const ON_ASK: Contract = contract("on_ask", 1, "(denied)");
 pub const ON_VIOLATION: Contract = contract("on_violation", 1, "(violation)");
 
-/// A callback that was checked.
 pub struct Callback {
     function: Py<PyAny>,
     takes_calls: bool,

@@ -136,7 +136,6 @@ impl AuditCfg {
         }
     }
 
-    /// A configuration with no callbacks that watches no calls.
     pub fn plain(py: Python<'_>, allowed: Allowed) -> Self {
         Self::new(allowed, Callbacks::default(), py.None(), false, false)
     }
@@ -200,7 +199,6 @@ impl AuditCfg {
         })
     }
 
-    /// True for the rules of fastaudit 0.2.
     #[inline]
     pub fn is_strict(&self) -> bool {
         self.is_strict

@@ -59,7 +59,6 @@ impl Declared {
         DECLARED.get_or_try_init(py, || Self::read(py))
     }
 
-    /// Returns the declarations if they were read.
     pub fn known(py: Python<'_>) -> Option<&'static Self> {
         DECLARED.get(py)
     }
@@ -103,7 +102,6 @@ impl Declared {
         })
     }
 
-    /// Returns whether a call of native code of this module, by its name there, is safe.
     #[cfg(Py_3_12)]
     pub fn is_safe(&self, module: &str, own: &str) -> bool {
         let mut safe = self.safe_native.iter();

@@ -135,7 +135,6 @@ fn change(change: impl Fn(&mut Vec<Arc<Live>>)) {
 /// The number of acts that wait; further ones are not told.
 const MAX_KEPT: usize = 1000;
 
-/// How often a lock is asked for.
 const MOST_TRIES: usize = 1000;
 
 pub struct RefusedAct {
@@ -145,7 +144,6 @@ pub struct RefusedAct {
     pub library: Option<PathBuf>,
 }
 
-/// An act with its texts.
 pub struct OwnedAct {
     pub event: &'static CStr,
     pub arguments: Vec<Owned>,

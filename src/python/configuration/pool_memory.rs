@@ -16,7 +16,6 @@ const ATTRIBUTE: &str = "user.fastaudit";
 /// What it says: the same in all processes of a guard's pools.
 static MARK: OnceLock<String> = OnceLock::new();
 
-/// Returns what the attribute says in this process.
 pub fn mark() -> &'static str {
     MARK.get_or_init(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -82,7 +81,6 @@ impl Memory {
         all.is_empty()
     }
 
-    /// Returns whether a path is one of them, or below it.
     pub fn holds(&self, path: &[u8]) -> bool {
         let all = lock(&self.0);
         all.iter().any(|own| is_within(path, own))

@@ -22,7 +22,6 @@ use crate::python::configuration::allowed::{
 };
 use crate::python::importing::imports;
 
-/// Returns the permissions of a guard of the policy.
 pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<HintStyle>) -> PyResult<Allowed> {
     let write = match &spec.write {
         Where::Anywhere => roots(py, &["/".to_owned()])?,
@@ -140,7 +139,6 @@ pub fn missing_programs(py: Python<'_>, names: &[String]) -> PyResult<Vec<usize>
     Ok(missing)
 }
 
-/// The policy with its paths resolved.
 pub fn resolved(py: Python<'_>, spec: &Spec) -> PyResult<Spec> {
     let mut resolved = spec.clone();
     let absolute = |paths: &mut Vec<String>| -> PyResult<()> {

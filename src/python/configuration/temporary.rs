@@ -41,7 +41,6 @@ impl TemporaryDirectories {
         &self.paths
     }
 
-    /// Returns whether the path is one of them, or in one.
     pub fn hold(&self, path: &[u8]) -> bool {
         self.paths.hold(path)
     }

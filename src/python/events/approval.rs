@@ -41,7 +41,6 @@ pub fn is_held(event: &Event<'_, '_>, approvals: &Approvals) -> PyResult<bool> {
     Ok(denied.flatten().is_some_and(Why::is_held_by_kernel))
 }
 
-/// Returns whether a policy denies an event, and by which field.
 fn denied_by(
     event: &Event<'_, '_>,
     policy: Arc<Policy>,
@@ -164,7 +163,6 @@ fn read(answer: &Bound<'_, PyAny>) -> Result<Option<Answer>, String> {
     Err(errors::shown(answer))
 }
 
-/// Shows an error in one line.
 fn one_line(py: Python<'_>, error: &PyErr) -> String {
     let value = error.value(py);
     let class = errors::type_name(value.as_any());

@@ -31,7 +31,6 @@ use crate::python::guard::event::Event;
 use crate::python::guard::scope::{self, Active};
 use crate::python::values::{errors, process_start, simple};
 
-/// An event that its policy denies.
 struct Refusal<'a, 'py> {
     event: &'a Event<'a, 'py>,
     name: Cow<'static, str>,

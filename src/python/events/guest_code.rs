@@ -172,7 +172,6 @@ fn is_from(code: &Bound<'_, PyAny>, guest: &Active) -> PyResult<bool> {
     })
 }
 
-/// Returns whether code from a file may be the guest's.
 fn may_be_of(file: &[u8], guest: &Active) -> bool {
     let is_replaced = {
         let replaced = lock(&REPLACED);
@@ -193,7 +192,6 @@ fn may_have_written(file: &[u8], guest: &Active) -> bool {
         && !(imports::is_library_path(file) && was_there_before(file))
 }
 
-/// Returns whether a file was last changed before there was any guard.
 fn was_there_before(file: &[u8]) -> bool {
     #[cfg(unix)]
     return extensions::was_there_before(Path::new(OsStr::from_bytes(file)));

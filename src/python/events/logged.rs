@@ -126,7 +126,6 @@ fn write(
     log.sink.add(out, seconds, verdict != "allowed");
 }
 
-/// Begins a line: the time, the process and the thread.
 fn head(out: &mut Vec<u8>, seconds: u64, micros: u32) {
     thread_local! {
         static SELF: Cell<(usize, i64, i64)> = const { Cell::new((usize::MAX, 0, 0)) };
@@ -181,7 +180,6 @@ fn most_arguments(rule: Option<Rule>) -> usize {
     }
 }
 
-/// Adds the targets of the event: paths, a host, a command.
 fn targets(
     out: &mut Vec<u8>,
     event: &Event<'_, '_>,

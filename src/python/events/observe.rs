@@ -150,7 +150,6 @@ pub fn event_of_tool(
     Ok(())
 }
 
-/// Judges an event that is an effect only if it is denied.
 fn note_if_denied(
     judged: &Event<'_, '_>,
     class: Option<&Class>,
@@ -218,7 +217,6 @@ fn entry(event: &Event<'_, '_>, class: Option<&Class>, probe: &Probe<'_>) -> PyR
     Ok(entry)
 }
 
-/// The key of an event: its name and its target.
 fn key(event: &CStr, args: &Bound<'_, PyTuple>, rule: Option<Rule>, recorder: &Recorder) -> u64 {
     let mut hasher = HASHING.build_hasher();
     hasher.write(event.to_bytes());

@@ -83,7 +83,6 @@ const fn channel(module: &'static str, function: &'static str, acts: Natives) ->
     }
 }
 
-/// The event of a call of native code.
 pub const CALL: &CStr = c"fastaudit.call";
 
 /// Returns whether a call of native code is one that the host's output channel makes.

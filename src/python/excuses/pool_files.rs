@@ -47,13 +47,11 @@ const SOCKETS: &[&[u8]] = &[b"listener-", b"sock-"];
 /// The process that started this one, if this is a worker; else 0.
 static STARTED_BY: AtomicI32 = AtomicI32::new(0);
 
-/// Notes that this process is a worker that was just started.
 pub fn note_worker() {
     let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     STARTED_BY.store(parent, Ordering::Relaxed);
 }
 
-/// Returns whether the event is about such a file or socket.
 pub fn passes(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     match (event.name.to_bytes(), reason) {
         (

@@ -92,7 +92,6 @@ const CALLERS: &[(&str, &str)] = &[
     ("loky.backend.context", "_count_physical_cores_linux"),
 ];
 
-/// The directories of the system's own programs.
 const DIRECTORIES: &[&[u8]] = &[b"/usr/bin", b"/bin"];
 
 /// Returns whether the event is the start of such a program.

@@ -127,7 +127,6 @@ fn are_processors(pid: Option<i32>, given: Option<Bound<'_, PyAny>>) -> bool {
     })
 }
 
-/// Returns whether a signal to this process does nothing now.
 fn is_ignored(signal: i32) -> bool {
     let Some(handler) = process::signal_handler(signal) else {
         return false;

@@ -35,7 +35,6 @@ fn take_note(event: &Event<'_, '_>) {
     }
 }
 
-/// Returns whether a change of the environment that is about to be denied may pass.
 pub fn excuse(event: &Event<'_, '_>) -> PyResult<bool> {
     let passes = match event.name.to_bytes() {
         b"os.putenv" => sets_what_was(event) || places_temporary_files(event),

@@ -139,7 +139,6 @@ impl Active {
         self.log.get_or_init(Arc::default)
     }
 
-    /// Returns a guard that is in force nowhere.
     pub fn detached() -> Self {
         Self::new(None, None, None, None)
     }
@@ -234,7 +233,6 @@ impl Active {
         self.outer_changed.load(Ordering::Relaxed)
     }
 
-    /// The denials under this guard, if there are any or somebody asked.
     pub fn known_log(&self) -> Option<Arc<Log>> {
         self.log.get().cloned()
     }
@@ -285,7 +283,6 @@ impl Active {
     }
 }
 
-/// Takes note as the first guard of the process begins, or the last one has ended.
 fn note_turn(py: Python<'_>, begins: bool) {
     log_handlers::take_note(py, begins);
     match begins {

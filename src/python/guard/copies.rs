@@ -95,7 +95,6 @@ pub fn result_of<T>(py: Python<'_>, before: usize, result: PyResult<T>) -> PyRes
     }
 }
 
-/// Returns whether a guard, or one beside it, was entered under another or is it.
 fn is_under(guard: &Bound<'_, Active>, other: &Bound<'_, Active>) -> bool {
     let beside = guard.get().beside.as_ref();
     Active::is_within(guard, other)

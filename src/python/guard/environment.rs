@@ -38,7 +38,6 @@ pub fn now(py: Python<'_>) -> Before {
     }
 }
 
-/// The environment as it was.
 pub struct Before {
     pub own: Vec<(OsString, OsString)>,
     /// The names and values that `os.environ` showed.
@@ -54,7 +53,6 @@ impl Before {
         own.any(|(own, had)| own.as_encoded_bytes() == name && had.as_encoded_bytes() == value)
     }
 
-    /// Returns whether a variable that may not be changed is missing.
     pub fn lacks(&self, environment: &Environment) -> bool {
         let mut kept = self.own.iter().map(|(name, _)| name);
         kept.any(|name| {

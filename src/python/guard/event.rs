@@ -77,7 +77,6 @@ impl<'a> Probe<'a> {
         !matches!(self.purpose, Purpose::Observes | Purpose::Judges)
     }
 
-    /// Notes what an operation needs.
     #[cold]
     pub fn note(&self, operation: Operation<'_>) {
         match self.logged() {

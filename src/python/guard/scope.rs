@@ -196,7 +196,6 @@ pub fn tool_running(py: Python<'_>) -> PyResult<Option<String>> {
     }))
 }
 
-/// A guard that was entered, with the data to leave it.
 pub struct Entered {
     active: Py<Active>,
     token: Py<PyAny>,
@@ -248,7 +247,6 @@ impl Entered {
     }
 }
 
-/// Switches CALL monitoring on if a guard watches calls.
 #[inline]
 pub(super) fn hold(py: Python<'_>, config: &Py<AuditCfg>) -> PyResult<Option<Hold>> {
     let config = config.get();
@@ -308,7 +306,6 @@ pub fn put_back(py: Python<'_>, outer: Option<Py<Active>>) -> PyResult<()> {
     carry(py, &outer)
 }
 
-/// Puts a guard that is in force elsewhere in force in the current context as well, for good.
 pub fn carry(py: Python<'_>, active: &Py<Active>) -> PyResult<()> {
     raw::context_var_set(var(py)?, active.bind(py).as_any()).map(|_| ())
 }

@@ -81,7 +81,6 @@ pub fn is_feeder(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-/// Returns whether it is the function of this name in an installed module.
 fn is_function_of(function: &Bound<'_, PyAny>, module: &str, name: &str) -> PyResult<bool> {
     let Some(globals) = frames::function_globals(function) else {
         return Ok(false);

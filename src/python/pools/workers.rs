@@ -42,7 +42,6 @@ static PLACE: OnceLock<Place> = OnceLock::new();
 /// True if the kernel confined some thread of this process, which then may not start programs.
 static CONFINED: AtomicBool = AtomicBool::new(false);
 
-/// True if this process is such a worker.
 static IS_WORKER: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -68,7 +67,6 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Notes that a thread of this process is about to be confined by the kernel.
 pub fn note_confined() {
     CONFINED.store(true, Ordering::Relaxed);
 }
@@ -109,7 +107,6 @@ impl Start<'_> {
     }
 }
 
-/// Restores the mark that `Start::begin` returned.
 pub fn end(before: usize) {
     STARTING.set(before);
 }

@@ -19,7 +19,6 @@ type Paths = (OsString, PathBuf, OsString, PathBuf);
 
 static DEFAULT_PATHS: OnceLock<Paths> = OnceLock::new();
 
-/// The file and the directory of authorities that OpenSSL reads if none are named.
 fn defaults() -> Vec<PathBuf> {
     let Some((file_by, file, places_by, places)) = DEFAULT_PATHS.get() else {
         return Vec::new();

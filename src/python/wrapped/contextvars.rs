@@ -71,7 +71,6 @@ fn run(called: Called<'_>) -> Returned {
     })
 }
 
-/// Makes a call that changes a variable, if it may; else the exception is set.
 fn make_if(called: Called<'_>, may: impl FnOnce(Python<'_>) -> PyResult<bool>) -> Returned {
     if !scope::may_be_guarded() {
         return called.make();

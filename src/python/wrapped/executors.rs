@@ -33,7 +33,6 @@ pub fn install(module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult
     jobs(module.py()).map(|_| ())
 }
 
-/// The class of jobs, once there is one.
 fn jobs(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyType>>> {
     if JOBS.get(py).is_none() {
         let module = raw::imported_module(py, intern!(py, EXECUTORS.0))?;
@@ -60,7 +59,6 @@ fn put(called: Called<'_>) -> Returned {
     called.replacing_with(at, job, |called| called.make())
 }
 
-/// A job, and the guard that it runs under; no guard if none was in force.
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Job")]
 pub struct Job {
     job: Py<PyAny>,
@@ -121,7 +119,6 @@ impl Job {
     }
 }
 
-/// Returns whether the calling function is that of an executor's thread.
 fn is_called_by_pool(py: Python<'_>) -> PyResult<bool> {
     let Some(frame) = frames::current_frame(py) else {
         return Ok(false);

@@ -61,7 +61,6 @@ impl Planned {
 /// The arguments of `os.copy_file_range` and `os.splice`.
 const BETWEEN: [Place; 4] = [(1, c"dst"), (0, c"src"), (2, c"count"), (3, c"offset_src")];
 
-/// Makes the functions and methods by which Python code writes to files count.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     macro_rules! count {
         ($($name:literal, $writes:expr;)*) => {
@@ -185,7 +184,6 @@ fn asked_argument(called: Called<'_>, writes: Writes) -> Option<usize> {
     })
 }
 
-/// The guards in force that limit the bytes written, and their limits.
 fn limits<'py>(py: Python<'py>) -> PyResult<Vec<(Bound<'py, Active>, u64)>> {
     let with_limit = |active: Bound<'py, Active>| {
         let max = active.get().config()?.get().policy().rest().max_bytes?;
@@ -290,7 +288,6 @@ fn file_descriptor(file: &Bound<'_, PyAny>) -> Option<i32> {
     raw::i32_value(&fileno.invoke1((file,)).ok()?)
 }
 
-/// Returns whether all that is written to a descriptor goes to the end of its file.
 #[cfg(unix)]
 fn is_for_appending(fd: i32) -> bool {
     let flags = descriptors::with(fd, |fd| rustix::fs::fcntl_getfl(fd));

@@ -112,7 +112,6 @@ fn process(pid: &Bound<'_, PyAny>) -> Option<Pid> {
     pid.and_then(Pid::from_raw)
 }
 
-/// The configurations of all guards in force, and of those that they were entered under.
 fn configurations(py: Python<'_>) -> PyResult<Vec<Py<AuditCfg>>> {
     let mut all: Vec<Py<AuditCfg>> = Vec::new();
     for active in scope::in_force(py)? {

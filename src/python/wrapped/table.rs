@@ -77,7 +77,6 @@ impl Lists for Functions {
     }
 }
 
-/// Returns the functions of a module that are wrapped, and how.
 fn wanted(module: &str) -> Vec<(&'static str, What)> {
     const LOADING: &[(&str, What)] = &[
         ("create_builtin", What::Loads),
@@ -134,10 +133,8 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     }
 }
 
-/// Routes the calls of a class of a module elsewhere.
 type Install = fn(&Bound<'_, PyAny>, &Bound<'_, PyType>) -> PyResult<()>;
 
-/// The classes that are wrapped, by their module.
 const CLASSES: &[(&str, &str, Install)] = &[
     ("_multiprocessing", "SemLock", pool_starts::install),
     ("_queue", "SimpleQueue", executors::install),

@@ -14,7 +14,6 @@ use crate::python::cpython::replace;
 use crate::python::cpython::slots::Slot;
 use crate::python::guard::{carry, scope};
 
-/// `_asyncio._get_running_loop`.
 static RUNNING_LOOP: OnceLock<Py<PyAny>> = OnceLock::new();
 
 pub fn install(module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<()> {

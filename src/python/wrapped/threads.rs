@@ -75,7 +75,6 @@ pub fn is_under_its_first(py: Python<'_>) -> PyResult<bool> {
     Ok(began != 0 && value.is_some_and(|value| value.as_ptr() as usize == began))
 }
 
-/// Returns whether some thread of this process was started under a guard.
 #[inline]
 pub fn any_began_under_a_guard() -> bool {
     ANY_CARRIED.load(Ordering::Relaxed)
@@ -100,7 +99,6 @@ fn run(called: CalledByTuple<'_>) -> Returned {
     }
 }
 
-/// Returns whether the argument of a thread's event is a function with its guard.
 pub fn is_carried(function: &Bound<'_, PyAny>) -> bool {
     Builtin::cast(function).is_some_and(|function| RUN.is_method_of(&function))
 }
@@ -120,7 +118,6 @@ pub fn is_feeder(args: &Bound<'_, PyTuple>) -> bool {
     })
 }
 
-/// The beginning of the names of the threads that an event loop's own executor starts.
 const OF_EVENT_LOOP: &str = "asyncio_";
 
 const EVENT_LOOPS: &str = "asyncio.base_events";
@@ -197,7 +194,6 @@ fn entering<'py>(
     RUN.bind(Bound::new(function.py(), carried)?.as_any())
 }
 
-/// Raises the event of a thread that is about to start.
 pub fn announce(function: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = function.py();
     let (empty, none) = (PyTuple::empty(py), py.None().into_bound(py));
