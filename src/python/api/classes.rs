@@ -17,7 +17,7 @@ use crate::python::events::explain;
 use crate::python::frames::tracked_calls;
 use crate::python::guard::{active, tempfile};
 #[cfg(unix)]
-use crate::python::pools::reused_executors;
+use crate::python::pools::workers;
 use crate::python::wrapped::{callbacks_later, executors, threads};
 
 /// Makes them all: later there may be no memory, and PyO3 panics then.
@@ -62,7 +62,7 @@ pub fn all(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyType>>> {
         py.get_type::<children::Children>(),
         py.get_type::<directory::Directory>(),
         py.get_type::<directory::DiskWatch>(),
-        py.get_type::<reused_executors::ShutDown>(),
+        py.get_type::<workers::ShutDown>(),
     ]);
     Ok(classes)
 }

@@ -145,7 +145,7 @@ impl AuditPerms {
     #[pyo3(name = "_share")]
     fn share(&self, py: Python<'_>, files: &Bound<'_, TemporaryFiles>) -> PyResult<()> {
         raw::audit(py, c"audit_perms.set_config", &[files.as_any()])?;
-        let directories = Arc::clone(files.get().directories());
+        let directories = Arc::clone(&files.get().directories);
         let config = self.config(py).get().with_directories(py, directories);
         self.set_config(py, config)
     }
@@ -235,7 +235,7 @@ impl Guard {
     /// Returns the log since the guard was entered last. What native code was refused is told first.
     pub fn log(&self, py: Python<'_>) -> Option<Arc<Log>> {
         let active = match &*lock(&self.state) {
-            State::Entered(entered) => entered.active().clone_ref(py),
+            State::Entered(entered) => entered.active.clone_ref(py),
             State::Left(log) => return log.clone(),
         };
         acts::tell(py, active.get());
@@ -301,12 +301,12 @@ impl Guard {
             }
         }
         #[cfg(unix)]
-        if let Err(error) = copies::leave(py, entered.active(), error) {
+        if let Err(error) = copies::leave(py, &entered.active, error) {
             *lock(&self.state) = State::Entered(entered);
             return Err(error);
         }
-        acts::tell(py, entered.active().get());
-        if let (Some(error), Some(log)) = (error, entered.active().get().known_log()) {
+        acts::tell(py, entered.active.get());
+        if let (Some(error), Some(log)) = (error, entered.active.get().known_log()) {
             acts::explain(error, &log);
         }
         if let Err(error) = scope::leave(py, &entered) {

@@ -84,12 +84,6 @@ impl Callbacks {
     }
 }
 
-/// Returns whether what the policy denies goes on all the same.
-fn proceeds(watch: &Option<EventWatch>, on_violation: OnViolation) -> bool {
-    let observes = matches!(watch, Some(EventWatch::Records(records)) if !records.enforces);
-    observes || on_violation != OnViolation::Raise
-}
-
 fn function<'py>(py: Python<'py>, callback: Option<&Callback>) -> Option<Bound<'py, PyAny>> {
     callback.map(|callback| callback.bind(py).clone())
 }
@@ -108,18 +102,17 @@ impl AuditCfg {
             (Some(records), _) => Some(EventWatch::Records(records)),
             (None, log) => log.map(EventWatch::Logs),
         };
+        let observes = matches!(&watch, Some(EventWatch::Records(records)) if !records.enforces);
+        let proceeds = observes || allowed.stated.on_violation != OnViolation::Raise;
         let directories = Arc::<TemporaryDirectories>::default();
         Self {
             safe_set,
             restricts_more: allowed.policy.restricts_more() || watch.is_some(),
             is_strict: allowed.policy.rules() == RuleSet::Strict,
             live: Own(Live::new(
-                Arc::new(allowed.policy.with_temporary(directories.paths())),
+                Arc::new(allowed.policy.with_temporary(&directories.paths)),
                 directories,
-                (
-                    proceeds(&watch, allowed.stated.on_violation),
-                    watch.is_some(),
-                ),
+                (proceeds, watch.is_some()),
                 Arc::default(),
             )),
             stated: allowed.stated,
@@ -134,10 +127,6 @@ impl AuditCfg {
             #[cfg(unix)]
             memory: Arc::default(),
         }
-    }
-
-    pub fn plain(py: Python<'_>, allowed: Allowed) -> Self {
-        Self::new(allowed, Callbacks::default(), py.None(), false, false)
     }
 
     fn clone_ref(&self, py: Python<'_>) -> Self {
@@ -225,7 +214,7 @@ impl AuditCfg {
 
     /// The same configuration with the temporary directory of another one.
     pub fn with_directories(&self, py: Python<'_>, directories: Arc<TemporaryDirectories>) -> Self {
-        let policy = Policy::clone(self.policy()).with_temporary(directories.paths());
+        let policy = Policy::clone(self.policy()).with_temporary(&directories.paths);
         Self {
             live: Own(self.live.0.with(Arc::new(policy), directories)),
             ..self.clone_ref(py)

@@ -36,7 +36,7 @@ pub struct Live {
     /// True if it is among all.
     is_listed: AtomicBool,
     /// True if its guard holds in the whole process for good.
-    is_installed: AtomicBool,
+    pub is_installed: AtomicBool,
 }
 
 /// A configuration's own, which is forgotten with it.
@@ -98,10 +98,6 @@ impl Live {
 
     pub fn leave(&self) {
         self.guards.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub fn note_installed(&self) {
-        self.is_installed.store(true, Ordering::Relaxed);
     }
 
     pub fn is_installed(&self) -> bool {

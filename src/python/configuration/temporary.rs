@@ -27,7 +27,7 @@ use crate::python::cpython::process;
 pub struct TemporaryDirectories {
     made: Mutex<Vec<Made>>,
     /// The same for their policies.
-    paths: Arc<places::TemporaryPaths>,
+    pub paths: Arc<places::TemporaryPaths>,
 }
 
 struct Made {
@@ -37,10 +37,6 @@ struct Made {
 }
 
 impl TemporaryDirectories {
-    pub fn paths(&self) -> &Arc<places::TemporaryPaths> {
-        &self.paths
-    }
-
     pub fn hold(&self, path: &[u8]) -> bool {
         self.paths.hold(path)
     }
@@ -83,13 +79,7 @@ impl TemporaryDirectories {
 )]
 #[derive(Default)]
 pub struct TemporaryFiles {
-    directories: Arc<TemporaryDirectories>,
-}
-
-impl TemporaryFiles {
-    pub fn directories(&self) -> &Arc<TemporaryDirectories> {
-        &self.directories
-    }
+    pub directories: Arc<TemporaryDirectories>,
 }
 
 #[pymethods]

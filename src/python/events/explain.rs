@@ -13,7 +13,7 @@ use crate::policy::written::spec::OnViolation;
 use crate::policy::{events, judge};
 use crate::python::configuration::allowed::Allowed;
 use crate::python::configuration::approvals;
-use crate::python::configuration::config::AuditCfg;
+use crate::python::configuration::config::{AuditCfg, Callbacks};
 use crate::python::cpython::calling::Calling;
 use crate::python::denials::denial;
 use crate::python::guard::event::Event;
@@ -74,7 +74,8 @@ impl Explanation {
         // An event that would be denied is reported so, whatever the answer to a violation.
         allowed.stated.on_violation = OnViolation::Raise;
         allowed.policy = allowed.policy.keeping(&governing::files());
-        let config = AuditCfg::plain(py, allowed);
+        let callbacks = Callbacks::default();
+        let config = AuditCfg::new(allowed, callbacks, py.None(), false, false);
         let active = Active::detached();
         let event = Event::new(&name, args, &active, &config);
         match judge::judge_any(&event, events::lookup(name.as_bytes())) {

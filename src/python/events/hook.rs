@@ -45,10 +45,8 @@ pub fn install(
         Err(_) => return Err(errors::being_installed()),
     }
     let result = prepare(py).and_then(|()| add(py)).and_then(|()| finish(py));
-    STATE.store(
-        if result.is_ok() { INSTALLED } else { ABSENT },
-        Ordering::Release,
-    );
+    let state = if result.is_ok() { INSTALLED } else { ABSENT };
+    STATE.store(state, Ordering::Release);
     result
 }
 

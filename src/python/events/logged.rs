@@ -219,19 +219,17 @@ fn targets(
 
 /// Adds the host and port of an event that the policy did not look into, or the path of a socket.
 fn host(out: &mut Vec<u8>, args: &Bound<'_, PyTuple>) {
-    let told = item(args, 0).filter(|first| first.is_instance_of::<PyString>());
-    let (host, port) = match (told, item(args, 1)) {
-        (Some(host), port) => (Some(host), port),
-        (None, Some(address)) => match address.cast_into::<PyTuple>() {
-            Ok(address) => (item(&address, 0), item(&address, 1)),
-            Err(_) => (None, None),
+    let address = match item(args, 0) {
+        Some(first) if first.is_instance_of::<PyString>() => args.clone(),
+        _ => match item(args, 1).map(Bound::cast_into::<PyTuple>) {
+            Some(Ok(address)) => address,
+            _ => return,
         },
-        (None, None) => (None, None),
     };
-    if let Some(host) = host.and_then(|host| host.cast_into::<PyString>().ok()) {
+    if let Some(Ok(host)) = item(&address, 0).map(Bound::cast_into::<PyString>) {
         out.extend_from_slice(b",\"host\":");
         json_line::python_text(out, &host);
-        if let Some(port) = port.and_then(|port| raw::int_value(&port)) {
+        if let Some(port) = item(&address, 1).and_then(|port| raw::int_value(&port)) {
             out.extend_from_slice(b",\"port\":");
             json_line::number(out, port);
         }

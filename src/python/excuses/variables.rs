@@ -29,7 +29,7 @@ pub fn will_be_removed(event: &Event<'_, '_>) {
 
 #[cold]
 fn take_note(event: &Event<'_, '_>) {
-    if may_remove_some(event) {
+    if event.config.policy().environment().allows_some() || event.observes() {
         let before = || Box::new(now(event.args.py()));
         event.active.environment.get_or_init(before);
     }
@@ -88,11 +88,6 @@ fn places_temporary_files(event: &Event<'_, '_>) -> bool {
     let landing = || path::resolve(&Os, &place, Base::CurrentDir);
     policy.check(&Os, operation).allows()
         || landing().is_some_and(|at| event.config.directories().hold(at.as_bytes()))
-}
-
-/// Returns whether some variables may be changed, so that others may be missing for a while.
-fn may_remove_some(event: &Event<'_, '_>) -> bool {
-    event.config.policy().environment().allows_some() || event.observes()
 }
 
 /// Returns whether a variable that may not be changed may be missing until the guard is left: not

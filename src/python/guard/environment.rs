@@ -27,7 +27,9 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 }
 
 pub fn now(py: Python<'_>) -> Before {
-    let shown = SHOWN.get(py).map(|shown| pairs(shown.bind(py)));
+    let pair = |(name, value)| Some((bytes_of(&name)?, bytes_of(&value)?));
+    let shown = SHOWN.get(py);
+    let shown = shown.map(|shown| shown.bind(py).iter().filter_map(pair).collect());
     Before {
         // Other names cannot be set.
         own: env::vars_os()
@@ -105,11 +107,6 @@ fn show<'a>(
         }
     }
     Ok(())
-}
-
-fn pairs(shown: &Bound<'_, PyDict>) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let pair = |(name, value)| Some((bytes_of(&name)?, bytes_of(&value)?));
-    shown.iter().filter_map(pair).collect()
 }
 
 /// Returns the bytes of a name or a value; `None` if it is not a plain one.

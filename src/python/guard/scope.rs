@@ -109,12 +109,10 @@ pub fn is_installed(active: &Active) -> bool {
 pub fn in_force(py: Python<'_>) -> PyResult<Vec<Bound<'_, Active>>> {
     let mut all = Vec::new();
     if let Current::Guarded(active) = own(py)? {
-        let mut next = Some(active);
-        while let Some(active) = next {
+        all.extend(std::iter::successors(Some(active), |active| {
             let beside = active.get().beside.as_ref();
-            next = beside.map(|beside| beside.bind(py).clone());
-            all.push(active);
-        }
+            beside.map(|beside| beside.bind(py).clone())
+        }));
     }
     all.extend(installed().map(|installed| installed.active.bind(py).clone()));
     all.dedup_by(|one, other| one.is(&*other));
@@ -124,7 +122,11 @@ pub fn in_force(py: Python<'_>) -> PyResult<Vec<Bound<'_, Active>>> {
 /// Puts a guard in force in the whole process for good, beside those already installed.
 pub fn install_for_good(py: Python<'_>, config: Py<AuditCfg>, policy: Py<PyAny>) -> PyResult<()> {
     let monitoring = hold(py, &config)?;
-    config.get().live().note_installed();
+    config
+        .get()
+        .live()
+        .is_installed
+        .store(true, Ordering::Relaxed);
     let active = Active::new(Some(config), None, monitoring, None);
     // It is never dropped.
     restrict_more();
@@ -197,7 +199,7 @@ pub fn tool_running(py: Python<'_>) -> PyResult<Option<String>> {
 }
 
 pub struct Entered {
-    active: Py<Active>,
+    pub active: Py<Active>,
     token: Py<PyAny>,
     place: Option<WithPlace>,
 }
@@ -215,10 +217,6 @@ impl Entered {
     pub fn is_of_with_statement(&self, py: Python<'_>) -> bool {
         let place = self.place.as_ref();
         place.is_some_and(|place| place.is_with_statement(py).unwrap_or(false))
-    }
-
-    pub fn active(&self) -> &Py<Active> {
-        &self.active
     }
 
     /// The denials of a guard that was left, if there are or may be some, in a task that goes on.
@@ -306,11 +304,12 @@ pub fn put_back(py: Python<'_>, outer: Option<Py<Active>>) -> PyResult<()> {
     carry(py, &outer)
 }
 
+/// Puts a guard in force in the current context, for good.
 pub fn carry(py: Python<'_>, active: &Py<Active>) -> PyResult<()> {
     raw::context_var_set(var(py)?, active.bind(py).as_any()).map(|_| ())
 }
 
-/// The same in another context, which must not be entered; does nothing if the object is none.
+/// Puts a guard in force in another context, which nobody may be in; does nothing if it is none.
 pub fn carry_into(context: &Bound<'_, PyAny>, active: &Bound<'_, Active>) -> PyResult<()> {
     let py = context.py();
     let Some(_entered) = raw::EnteredContext::new(context)? else {

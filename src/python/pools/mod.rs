@@ -2,6 +2,4 @@
 
 pub mod pool_threads;
 #[cfg(unix)]
-pub mod reused_executors;
-#[cfg(unix)]
 pub mod workers;

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyList, PyString, PyTuple};
 
 use crate::policy::environment::is_dangerous;
 use crate::policy::files::os::Os;
@@ -28,7 +28,6 @@ use crate::python::guard::event::Event;
 use crate::python::guard::scope;
 use crate::python::guard::tempfile;
 use crate::python::importing::imports;
-use crate::python::pools::reused_executors;
 use crate::python::values::{decode, simple};
 
 /// The interpreter as it is started, and the file of this package.
@@ -215,7 +214,7 @@ fn guarded<'py>(
         .map(|word| PyBytes::new(py, word.as_bytes()));
     let interpreter = PyBytes::new(py, &place.interpreter);
     let words: Vec<_> = std::iter::once(interpreter.clone()).chain(words).collect();
-    reused_executors::mark(py)?;
+    mark_reused(py)?;
     Ok(Some(Start {
         arguments: PyTuple::new(py, words)?.into_any(),
         places: PyTuple::new(py, [interpreter])?.into_any(),
@@ -338,4 +337,56 @@ fn policy(py: Python<'_>, interpreter: &[u8]) -> PyResult<Option<(Py<AuditCfg>, 
         roots.push(directory);
     }
     Ok(Some((config, spec)))
+}
+
+// The executor of loky that is used again: one for the whole process. With workers that were started
+// under a guard it serves that guard alone: others find it shut down, and the library makes another.
+
+const REUSING: &[&str] = &[
+    "joblib.externals.loky.reusable_executor",
+    "loky.reusable_executor",
+];
+
+/// An executor's flag for being shut down: true except under these guards.
+#[pyclass(
+    frozen,
+    immutable_type,
+    module = "fastaudit_rs._native",
+    name = "_ShutDown"
+)]
+pub struct ShutDown {
+    guards: Vec<Py<AuditCfg>>,
+}
+
+#[pymethods]
+impl ShutDown {
+    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
+        let now = tempfile::in_force(py)?;
+        let are_the_same = now.len() == self.guards.len()
+            && now.iter().zip(&self.guards).all(|(now, own)| now.is(own));
+        Ok(!are_the_same)
+    }
+}
+
+/// Marks the existing executors, as their workers will be started under the guards in force.
+fn mark_reused(py: Python<'_>) -> PyResult<()> {
+    for module in REUSING {
+        let module = raw::imported_module(py, &PyString::new(py, module))?;
+        let Some(module) = module else {
+            continue;
+        };
+        let Some(executor) = module.attr_opt(intern!(py, "_executor"))? else {
+            continue;
+        };
+        let Some(flags) = calling::getattr_opt(&executor, intern!(py, "_flags"))? else {
+            continue;
+        };
+        let name = intern!(py, "shutdown");
+        let now = calling::getattr_opt(&flags, name)?;
+        if now.is_some_and(|now| now.cast_exact::<PyBool>().is_ok_and(|now| !now.is_true())) {
+            let guards = tempfile::in_force(py)?;
+            flags.set_attr(name, Bound::new(py, ShutDown { guards })?)?;
+        }
+    }
+    Ok(())
 }

@@ -39,14 +39,16 @@ pub fn install(module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult
         // If another thread was first, it found the same.
         drop(DEFAULT_PATHS.set(paths));
     }
-    let done = replace::wrap_method!(class, "load_cert_chain", |called| {
+    let chain = replace::wrap_method!(class, "load_cert_chain", |called| {
         reads(called, &[(0, c"certfile"), (1, c"keyfile")])
-    })? && replace::wrap_method!(class, "load_verify_locations", |called| {
+    })?;
+    let authorities = replace::wrap_method!(class, "load_verify_locations", |called| {
         reads(called, &[(0, c"cafile"), (1, c"capath")])
-    })? && replace::wrap_method!(class, "set_default_verify_paths", |called| {
+    })?;
+    let usual = replace::wrap_method!(class, "set_default_verify_paths", |called| {
         load(called, c"fastaudit.read", Raises::ReadsForSystem(defaults))
     })?;
-    known("_SSLContext", "a method", done)
+    known("_SSLContext", "a method", chain && authorities && usual)
 }
 
 fn reads(called: Called<'_>, files: &'static [(usize, &'static CStr)]) -> Returned {

@@ -59,14 +59,8 @@ const HOW: &[(&str, Raises)] = &[
     ("faulthandler.dump_traceback_later", Raises::When(ends_later)),
 ];
 
-/// A function in the table of events for which this package raises the event.
-struct Function {
-    module: &'static str,
-    name: &'static str,
-    silent: Silent,
-}
-
-static FUNCTIONS: LazyLock<Vec<Function>> = LazyLock::new(|| {
+/// The functions in the table of events for which this package raises the event, by their module.
+static FUNCTIONS: LazyLock<Vec<(&str, &str, Silent)>> = LazyLock::new(|| {
     let functions = EVENTS.iter().flat_map(|known| {
         let event = CString::new(known.name).unwrap_or_default();
         let event: &'static CStr = Box::leak(event.into_boxed_c_str());
@@ -74,12 +68,7 @@ static FUNCTIONS: LazyLock<Vec<Function>> = LazyLock::new(|| {
             let (module, name) = function.split_once('.')?;
             let how = HOW.iter().find(|(own, _)| own == function);
             let raises = how.map_or(Raises::AsGiven, |(_, raises)| *raises);
-            let silent = Silent { event, raises };
-            Some(Function {
-                module,
-                name,
-                silent,
-            })
+            Some((module, name, Silent { event, raises }))
         })
     });
     functions.collect()
@@ -99,26 +88,24 @@ impl Silent {
 }
 
 pub fn modules() -> Vec<&'static str> {
-    let mut modules: Vec<_> = FUNCTIONS.iter().map(|function| function.module).collect();
+    let mut modules: Vec<_> = FUNCTIONS.iter().map(|(module, ..)| *module).collect();
     modules.sort_unstable();
     modules.dedup();
     modules
 }
 
 pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
-    FUNCTIONS
-        .iter()
-        .filter(move |function| function.module == module)
-        .map(|function| match function.silent.raises {
-            // CPython raises its event since 3.14.
-            #[cfg(unix)]
-            Raises::Starts => {
-                let silent = (!cfg!(Py_3_14)).then_some(&function.silent);
-                (function.name, What::StartsProgram(silent))
-            }
-            Raises::Shared => (function.name, What::Shares(&function.silent)),
-            _ => (function.name, What::Raises(&function.silent)),
-        })
+    let own = FUNCTIONS.iter().filter(move |(of, ..)| *of == module);
+    own.map(|(_, name, silent)| match silent.raises {
+        // CPython raises its event since 3.14.
+        #[cfg(unix)]
+        Raises::Starts => {
+            let silent = (!cfg!(Py_3_14)).then_some(silent);
+            (*name, What::StartsProgram(silent))
+        }
+        Raises::Shared => (*name, What::Shares(silent)),
+        _ => (*name, What::Raises(silent)),
+    })
 }
 
 pub fn call(called: Called<'_>, silent: &Silent) -> Returned {
