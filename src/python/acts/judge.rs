@@ -178,7 +178,7 @@ fn is_allowed(own: &InForce<'_>, act: &Act<'_>) -> bool {
 
 /// The rules of a guard, of those beside it, and of those that are installed.
 fn each(active: &Active) -> impl Iterator<Item = InForce<'_>> {
-    told::each(active)
+    scope::judging(active)
         .filter_map(InForce::of)
         .filter(InForce::judges)
 }

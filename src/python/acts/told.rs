@@ -52,14 +52,7 @@ pub fn kept(act: &Act<'_>) -> RefusedAct {
 /// Tells the acts that were refused under a guard where no Python could run. Nobody is asked: they
 /// have failed by now.
 pub fn tell(py: Python<'_>, active: &Active) {
-    each(active).for_each(|active| tell_of(py, active));
-}
-
-/// The guard, those beside it, and those that are installed.
-pub fn each(active: &Active) -> impl Iterator<Item = &Active> {
-    let own = std::iter::successors(Some(active), |active| active.other());
-    let installed = scope::installed().map(|installed| installed.active.get());
-    own.chain(installed.filter(move |installed| !std::ptr::eq(*installed, active)))
+    scope::judging(active).for_each(|active| tell_of(py, active));
 }
 
 fn tell_of(py: Python<'_>, active: &Active) {

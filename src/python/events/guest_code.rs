@@ -113,20 +113,17 @@ fn note_of_tool(event: &CStr, args: &Bound<'_, PyTuple>, tool: &Active) -> PyRes
 #[inline(never)]
 pub fn writer_of_native<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Option<Bound<'py, Active>>> {
     let py = args.py();
-    let mut running = scope::tool_in_force(py)?;
-    let file = args.get_item(1).ok();
-    let Some(Ok(file)) = file.map(Bound::cast_into_exact::<PyString>) else {
+    let (tool, file) = (scope::tool_in_force(py)?, args.get_item(1).ok());
+    let (Some(tool), Some(Ok(file))) = (tool, file.map(Bound::cast_into_exact::<PyString>)) else {
         return Ok(None);
     };
     let file = raw::fs_encode(file.as_borrowed())?;
-    while let Some(tool) = running {
-        let Some((_, guest)) = tool.get().tool() else {
-            break;
-        };
-        if may_be_of(file.as_bytes(), guest.get()) {
+    let mut running = tool.get();
+    while let Some((_, guest)) = running.tool() {
+        running = guest.get();
+        if may_be_of(file.as_bytes(), running) {
             return Ok(Some(guest.bind(py).clone()));
         }
-        running = Some(guest.bind(py).clone());
     }
     Ok(None)
 }

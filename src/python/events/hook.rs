@@ -255,17 +255,7 @@ fn judge_native(event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
 /// does, or is installed.
 #[inline(never)]
 fn check_by_each_guard(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
-    let beside = std::iter::successors(Some(active), |active| active.other());
-    for active in beside {
-        check_by_guard(event, args, active)?;
-    }
-    for installed in scope::installed() {
-        let installed = installed.active.get();
-        if !std::ptr::eq(installed, active) {
-            check_by_guard(event, args, installed)?;
-        }
-    }
-    Ok(())
+    scope::judging(active).try_for_each(|active| check_by_guard(event, args, active))
 }
 
 /// Returns whether an event is part of running a process, so that an installed policy lets it pass:

@@ -20,14 +20,6 @@ use crate::python::frames::stack;
 use crate::python::guard::event::Event;
 use crate::python::importing::imports;
 
-/// A function of a host's output channel. Another host's is one more row.
-struct Channel {
-    module: &'static str,
-    /// Its qualified name.
-    function: &'static str,
-    acts: Natives,
-}
-
 /// The native code that a channel may call.
 #[derive(Clone, Copy)]
 enum Natives {
@@ -48,18 +40,20 @@ const SENDING: Natives = Natives::Of(&["zmq"]);
 /// The packages that messages can be made with, by the host's choice.
 const PACKING: Natives = Natives::Of(&["orjson", "msgpack"]);
 
-const CHANNELS: &[Channel] = &[
+/// The functions of hosts' output channels: the module, the qualified name, the native code. Another
+/// host's is one more row.
+const CHANNELS: &[(&str, &str, Natives)] = &[
     // Output is put into a queue. A thread without a guard sends it, which this wakes by an empty
     // message; the first time in each thread it takes a socket within the process.
-    channel("ipykernel.iostream", "IOPubThread.schedule", WAKING),
-    channel("ipykernel.iostream", "IOPubThread._event_pipe", SENDING),
-    channel("ipykernel.iostream", "IOPubThread._really_send", SENDING),
+    ("ipykernel.iostream", "IOPubThread.schedule", WAKING),
+    ("ipykernel.iostream", "IOPubThread._event_pipe", SENDING),
+    ("ipykernel.iostream", "IOPubThread._really_send", SENDING),
     // `input()` and `getpass.getpass()`.
-    channel("ipykernel.kernelbase", "Kernel._input_request", SENDING),
-    channel("jupyter_client.session", "Session.serialize", PACKING),
-    channel("jupyter_client.session", "Session.send", PACKING),
+    ("ipykernel.kernelbase", "Kernel._input_request", SENDING),
+    ("jupyter_client.session", "Session.serialize", PACKING),
+    ("jupyter_client.session", "Session.send", PACKING),
     // A table that shows itself, a figure that is drawn.
-    channel(
+    (
         FORMATTERS,
         "DisplayFormatter.format",
         Natives::OfWhatIsShown,
@@ -74,14 +68,6 @@ const SHOWING: &[&str] = &[FORMATTERS, "IPython.lib.pretty"];
 
 /// The beginnings of the names of those methods.
 const SHOWN_BY: &[&str] = &["_repr_", "_ipython_display_", "__repr__"];
-
-const fn channel(module: &'static str, function: &'static str, acts: Natives) -> Channel {
-    Channel {
-        module,
-        function,
-        acts,
-    }
-}
 
 pub const CALL: &CStr = c"fastaudit.call";
 
@@ -106,8 +92,8 @@ pub fn makes_call(event: &Event<'_, '_>) -> PyResult<bool> {
         if SHOWING.contains(&module) {
             shown_by_method &= shows(&called.0, &called.1);
         }
-        if let Some(channel) = channel_of(&current, &code, module)?
-            && (match channel.acts {
+        if let Some(acts) = channel_of(&current, &code, module)?
+            && (match acts {
                 Natives::OfWhatIsShown => shown_by_method,
                 acts => acts.include(native),
             })
@@ -134,8 +120,8 @@ fn channel_of(
     frame: &Bound<'_, PyAny>,
     code: &Bound<'_, PyAny>,
     module: &str,
-) -> PyResult<Option<&'static Channel>> {
-    let mut of_module = CHANNELS.iter().filter(|channel| module == channel.module);
+) -> PyResult<Option<Natives>> {
+    let mut of_module = CHANNELS.iter().filter(|(own, ..)| module == *own);
     if of_module.clone().next().is_none() {
         return Ok(None);
     }
@@ -143,10 +129,10 @@ fn channel_of(
     let Ok(name) = name.cast::<PyString>() else {
         return Ok(None);
     };
-    let Some(channel) = of_module.find(|channel| name == channel.function) else {
+    let Some((.., acts)) = of_module.find(|(_, function, _)| name == *function) else {
         return Ok(None);
     };
-    Ok(imports::is_of_imported_module(frame)?.then_some(channel))
+    Ok(imports::is_of_imported_module(frame)?.then_some(*acts))
 }
 
 impl Natives {

@@ -105,6 +105,13 @@ pub fn is_installed(active: &Active) -> bool {
     installed().any(|installed| std::ptr::eq(installed.active.get(), active))
 }
 
+/// The guard, those beside it, and those that are installed.
+pub fn judging(active: &Active) -> impl Iterator<Item = &Active> {
+    let own = std::iter::successors(Some(active), |active| active.other());
+    let installed = installed().map(|installed| installed.active.get());
+    own.chain(installed.filter(move |installed| !std::ptr::eq(*installed, active)))
+}
+
 /// All guards in force in the current context: its own, and those that are installed.
 pub fn in_force(py: Python<'_>) -> PyResult<Vec<Bound<'_, Active>>> {
     let mut all = Vec::new();

@@ -10,28 +10,16 @@ use crate::python::cpython::frames;
 use crate::python::cpython::once::intern;
 use crate::python::importing::imports;
 
-/// A pool that hands jobs to its threads in a way that is not seen here: each job comes with the
-/// context of its submitter.
-struct Pool {
-    module: &'static str,
-    /// The function that starts a thread.
-    starts: &'static str,
-    /// The method that the thread runs.
-    runs: &'static str,
-}
-
-/// The pools of anyio, in which FastAPI runs plain functions, and of trio.
-const POOLS: &[Pool] = &[
-    Pool {
-        module: "anyio._backends._asyncio",
-        starts: "run_sync_in_worker_thread",
-        runs: "run",
-    },
-    Pool {
-        module: "trio._core._thread_cache",
-        starts: "__init__",
-        runs: "_work",
-    },
+/// Pools that hand jobs to their threads in a way that is not seen here, where each job comes with
+/// the context of its submitter: anyio's, in which FastAPI runs plain functions, and trio's. The
+/// module, the function that starts a thread, and the method that the thread runs.
+const POOLS: &[(&str, &str, &str)] = &[
+    (
+        "anyio._backends._asyncio",
+        "run_sync_in_worker_thread",
+        "run",
+    ),
+    ("trio._core._thread_cache", "__init__", "_work"),
 ];
 
 /// Returns whether the function is that of a thread that such a pool starts.
@@ -55,10 +43,8 @@ pub fn is_worker(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some(runs) = runs else {
         return Ok(false);
     };
-    for pool in POOLS {
-        if is_function_of(&runs, pool.module, pool.runs)?
-            && imports::is_called_by(py, pool.module, pool.starts)?
-        {
+    for (module, starts, method) in POOLS {
+        if is_function_of(&runs, module, method)? && imports::is_called_by(py, module, starts)? {
             return Ok(true);
         }
     }
