@@ -4,8 +4,8 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::policy::files::roots::is_within;
-use crate::python::cpython::descriptors;
 #[cfg(target_os = "linux")]
+use crate::python::cpython::descriptors;
 use crate::python::cpython::once::lock;
 
 /// The attribute of shared memory that says which processes made it. Guarded code cannot give it to

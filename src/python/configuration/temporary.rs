@@ -18,8 +18,8 @@ use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base, Resolved};
 use crate::policy::files::places;
 use crate::policy::{FileSystem, Policy};
-#[cfg(unix)]
 use crate::python::cpython::once::lock;
+#[cfg(unix)]
 use crate::python::cpython::process;
 
 /// The directories of guards that share them, made so far.

@@ -5,15 +5,16 @@ use pyo3::prelude::*;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::values::errors;
 
+pub use self::{NoHold as Hold, NoTool as Free};
+
 /// Never made: there are no tool ids.
 #[derive(Clone, Copy)]
-pub enum Free {}
+pub enum NoTool {}
 
 /// Never made: calls cannot be watched.
-pub enum Hold {}
+pub enum NoHold {}
 
-impl Hold {
-    /// No guard can ask for monitoring.
+impl NoHold {
     pub fn new(_py: Python<'_>, _config: &AuditCfg) -> PyResult<Self> {
         Err(errors::no_monitoring("monitor_calls=True"))
     }

@@ -17,7 +17,6 @@ use crate::python::values::errors;
 const CONTEXT_NAME: &str = "gr_context";
 
 struct Known {
-    context: Attribute,
     dead: Attribute,
     is_active: Truth,
 }
@@ -26,8 +25,10 @@ static KNOWN: OnceLock<Known> = OnceLock::new();
 
 struct Context;
 
+static CONTEXT: OnceLock<Attribute> = OnceLock::new();
+
 pub fn install(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<()> {
-    if KNOWN.get().is_none() {
+    if CONTEXT.get().is_none() {
         let (Some(context), Some(dead), Some(is_active)) = (
             Attribute::of(class, CONTEXT_NAME)?,
             Attribute::of(class, "dead")?,
@@ -36,11 +37,8 @@ pub fn install(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResul
             // The greenlets of an old version share the context of the thread.
             return Ok(());
         };
-        let _ = KNOWN.set(Known {
-            context,
-            dead,
-            is_active,
-        });
+        let _ = KNOWN.set(Known { dead, is_active });
+        let _ = CONTEXT.set(context);
     }
     slots::setter::<Context>(class, CONTEXT_NAME)?;
     replace::method_by_tuple::<Switch>(class, "switch")?;
@@ -49,28 +47,27 @@ pub fn install(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResul
 }
 
 /// Gives a greenlet that does not run the guard in force.
-fn equip(greenlet: &Bound<'_, PyAny>, known: &Known) -> PyResult<()> {
-    let Some(active) = scope::guard(greenlet.py())? else {
+fn equip(greenlet: &Bound<'_, PyAny>) -> PyResult<()> {
+    let (Some(active), Some(attribute)) = (scope::guard(greenlet.py())?, CONTEXT.get()) else {
         return Ok(());
     };
-    let context = known.context.get(greenlet)?;
+    let context = attribute.get(greenlet)?;
     let context = (!context.is_none()).then_some(context);
     match carry::with_guard(context.as_ref(), &active)? {
-        Some(context) => known.context.set(greenlet, Some(&context)),
+        Some(context) => attribute.set(greenlet, Some(&context)),
         None => Ok(()),
     }
 }
 
 /// The same for one that was not started yet.
 fn equip_new(greenlet: &Bound<'_, PyAny>) -> PyResult<()> {
-    match KNOWN.get() {
-        Some(known)
-            if !known.is_active.is_true(greenlet) && !known.dead.get(greenlet)?.truth()? =>
-        {
-            equip(greenlet, known)
-        }
-        _ => Ok(()),
+    let Some(known) = KNOWN.get() else {
+        return Ok(());
+    };
+    if known.is_active.is_true(greenlet) || known.dead.get(greenlet)?.truth()? {
+        return Ok(());
     }
+    equip(greenlet)
 }
 
 fn new(called: CalledByTuple<'_>) -> Returned {
@@ -78,7 +75,7 @@ fn new(called: CalledByTuple<'_>) -> Returned {
     let Some(greenlet) = result.object(called.py).filter(|_| scope::may_be_guarded()) else {
         return result;
     };
-    let equipped = called.ours(|_| KNOWN.get().map_or(Ok(()), |known| equip(&greenlet, known)));
+    let equipped = called.ours(|_| equip(&greenlet));
     result.if_done(called.py, equipped)
 }
 
@@ -88,7 +85,7 @@ replace::wrapped! {
 
 impl WrappedSetter for Context {
     fn set(greenlet: &Bound<'_, PyAny>, value: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let Some(attribute) = KNOWN.get().map(|known| &known.context) else {
+        let Some(attribute) = CONTEXT.get() else {
             return Err(errors::variable_changed());
         };
         let Some(value) = value.filter(|_| scope::may_be_guarded()) else {
