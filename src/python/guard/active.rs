@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -306,7 +306,8 @@ impl Drop for Active {
             RESTRICTING.fetch_sub(1, Ordering::Relaxed);
         }
         // Guards nested a thousand deep are freed one by one, not by recursion.
-        let mut next = lock(&self.outer).take();
+        let outer = self.outer.get_mut();
+        let mut next = outer.unwrap_or_else(PoisonError::into_inner).take();
         while let Some(active) = next {
             next = match raw::is_only_reference(&active) {
                 true => lock(&active.get().outer).take(),
