@@ -18,7 +18,6 @@ use crate::kernel::walk::{self, LOOKING, Next, Visitor};
 /// The greatest length of the path of a file, in bytes: what is deeper has no name to open it by.
 pub const LONGEST: usize = 4096;
 
-/// The greatest sum of the lengths of names that are listed, in bytes.
 const LISTED: usize = 256 << 20;
 
 /// The number of times that a file is looked for again that others make and remove meanwhile.
@@ -41,7 +40,6 @@ const REGULAR: OFlags = OFlags::NONBLOCK
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-/// The reason that a file cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
     /// It is, or is reached through, a link.
@@ -50,7 +48,6 @@ pub enum Failure {
     Other,
     /// It has more bytes than were asked for.
     Large,
-    /// A system call failed.
     System(Errno),
 }
 
@@ -70,19 +67,12 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// Opens a directory.
-///
-/// # Errors
-/// It cannot be opened.
 pub fn directory(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     open(path, flags, Mode::empty())
 }
 
 /// Returns the content of a file, of at most so many bytes.
-///
-/// # Errors
-/// See [`Failure`].
 pub fn read(root: BorrowedFd<'_>, path: &[OsString], most: u64) -> Result<Vec<u8>, Failure> {
     let (parent, name) = parent(root, path, false)?;
     check(parent.as_fd(), &name)?;
@@ -105,9 +95,6 @@ pub fn read(root: BorrowedFd<'_>, path: &[OsString], most: u64) -> Result<Vec<u8
 }
 
 /// Writes a file, and makes the directories that it is in.
-///
-/// # Errors
-/// See [`Failure`].
 pub fn write(root: BorrowedFd<'_>, path: &[OsString], data: &[u8]) -> Result<(), Failure> {
     let (parent, name) = parent(root, path, true)?;
     let file = writable(parent.as_fd(), &name)?;
@@ -119,7 +106,6 @@ pub fn write(root: BorrowedFd<'_>, path: &[OsString], data: &[u8]) -> Result<(),
     Ok(())
 }
 
-/// Opens a regular file to write, or makes it.
 fn writable(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Failure> {
     for _ in 0..ATTEMPTS {
         let opened = match check(parent, name) {
@@ -149,7 +135,6 @@ fn check(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Failure> {
     }
 }
 
-/// The failure of opening a file that was regular before.
 fn refused(error: Errno) -> Failure {
     match error {
         Errno::LOOP => Failure::Link,
@@ -158,7 +143,6 @@ fn refused(error: Errno) -> Failure {
     }
 }
 
-/// Returns the directory that a file is in, opened step by step, and the name of the file.
 fn parent(
     root: BorrowedFd<'_>,
     path: &[OsString],
@@ -195,10 +179,7 @@ fn terminated(name: &OsStr) -> Result<CString, Failure> {
     CString::new(name.as_bytes()).map_err(|_| Failure::System(Errno::INVAL))
 }
 
-/// Returns the names of all files, in order, but those too long to be opened by.
-///
-/// # Errors
-/// The directory cannot be opened, or the names are too long together.
+/// The names of all files, in order, but those too long to be opened by.
 pub fn list(root: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>, Failure> {
     let mut listing = Listing::default();
     walk::walk(root, LOOKING, &mut listing)?;

@@ -19,7 +19,6 @@ use other::Watch;
 /// The greatest sum of the lengths of the names that a run is told of, in bytes.
 const TOLD: usize = 16 << 20;
 
-/// A directory, and the runs whose changes in it are wanted.
 pub struct Changes {
     root: OwnedFd,
     known: Tree,
@@ -39,10 +38,6 @@ struct Run {
 }
 
 impl Changes {
-    /// Nothing has been looked at yet.
-    ///
-    /// # Errors
-    /// The directory is not open.
     pub fn new(root: OwnedFd) -> Result<Self, Errno> {
         let is = walk::identity(&fstat(&root)?);
         Ok(Self {
@@ -55,7 +50,6 @@ impl Changes {
         })
     }
 
-    /// Begins a run, and returns its number.
     pub fn begin(&mut self) -> u64 {
         self.catch_up();
         self.next += 1;
@@ -73,7 +67,6 @@ impl Changes {
         names
     }
 
-    /// Looks at what may have changed since the last time.
     fn catch_up(&mut self) {
         if self.process != std::process::id() {
             self.process = std::process::id();
@@ -89,7 +82,6 @@ impl Changes {
         }
     }
 
-    /// Looks at all files.
     fn look_at_all(&mut self) {
         let is = walk::identity(&match fstat(&self.root) {
             Ok(stat) => stat,
@@ -172,7 +164,6 @@ impl Changes {
         watch.is_whole().then_some(())
     }
 
-    /// Forgets a directory, with all that is in it.
     fn forget(&mut self, place: Place) {
         let (runs, watch) = (&mut self.runs, &mut self.watch);
         self.known.remove(place, |tree, place, directory| {
@@ -224,7 +215,6 @@ fn note(
 
 // The kernel's word on which files of a directory changed: inotify(7), a watch for each directory.
 
-/// A name in a directory.
 type Told = (Place, Box<[u8]>);
 
 #[cfg(target_os = "linux")]

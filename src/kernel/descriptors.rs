@@ -6,11 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::{Errno, Result};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-/// Returns a descriptor of the process of a thread, as one of our own that programs do not inherit:
-/// pidfd_getfd(2).
-///
-/// # Errors
-/// There is no such thread or descriptor, or this process may not trace the other one.
+/// A descriptor of the process of a thread, as one of our own that programs do not inherit: pidfd_getfd(2).
 pub fn of_thread(thread: i32, descriptor: i32) -> Result<OwnedFd> {
     if descriptor < 0 {
         return Err(Errno::BADF);

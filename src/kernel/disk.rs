@@ -29,9 +29,6 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const PAUSE: u32 = 10;
 
 /// Returns the bytes that a directory takes, or more than `most` as soon as they are more.
-///
-/// # Errors
-/// It cannot be opened.
 fn used(root: BorrowedFd<'_>, most: u64, ended: &AtomicBool) -> Result<u64, Errno> {
     let mut sum = Sum {
         bytes: 0,
@@ -135,10 +132,6 @@ struct Shared {
 }
 
 impl Meter {
-    /// Begins with a look.
-    ///
-    /// # Errors
-    /// The directory cannot be opened, or no thread starts.
     pub fn start(directory: &Path, most: u64, process: Option<u32>) -> std::io::Result<Self> {
         let root = beneath::directory(directory)?;
         let shared = Arc::new(Shared::default());
@@ -154,7 +147,6 @@ impl Meter {
         })
     }
 
-    /// Returns whether it was more than it may be.
     pub fn is_over(&self) -> bool {
         self.shared.is_over.load(Ordering::Relaxed)
     }

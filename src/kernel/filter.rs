@@ -82,14 +82,10 @@ static ONLY_UNIX_SOCKETS: AtomicBool = AtomicBool::new(false);
 /// Rules for each system call, by its number; one that matches denies.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// The filters of a process.
 pub struct Filters([BpfProgram; 2]);
 
 /// Returns the filters for a policy's network. `memory_files` says whether there may be files in
 /// memory (memfd_create(2)), which only a control group counts.
-///
-/// # Errors
-/// This machine has no such filter.
 pub fn filters(network: &NetworkUse, memory_files: bool) -> Result<Filters, Error> {
     let mut rules = processes()?;
     rules.extend(devices()?);
@@ -112,9 +108,6 @@ pub fn filters(network: &NetworkUse, memory_files: bool) -> Result<Filters, Erro
 }
 
 /// Puts filters on the current thread, and on the threads and programs that it starts, for good.
-///
-/// # Errors
-/// The kernel refuses.
 pub fn apply(filters: &Filters) -> Result<(), Error> {
     filters
         .0
@@ -128,7 +121,6 @@ fn program(rules: Rules, error: i32) -> Result<BpfProgram, Error> {
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, denied, machine)?.try_into()?)
 }
 
-/// Notes that a filter without a network holds in the whole process.
 pub fn note_no_network() {
     ONLY_UNIX_SOCKETS.store(true, Ordering::Relaxed);
 }
@@ -167,7 +159,6 @@ fn processes() -> Result<Rules, BackendError> {
     Ok(found)
 }
 
-/// Device nodes.
 fn devices() -> Result<Rules, BackendError> {
     let kinds = [libc::S_IFCHR, libc::S_IFBLK].map(u64::from);
     let kind = MaskedEq(libc::S_IFMT.into());
@@ -198,7 +189,6 @@ fn descriptors() -> Result<Rules, BackendError> {
     ]))
 }
 
-/// No sockets but Unix sockets.
 fn no_sockets() -> Result<Rules, BackendError> {
     let others = || rule([at(0, Dword, Ne, number(libc::AF_UNIX))?]);
     Ok(Rules::from([
@@ -247,12 +237,10 @@ fn known_sockets(no_listen: bool) -> Result<Rules, BackendError> {
     Ok(found)
 }
 
-/// A rule that denies the system call whatever its arguments are.
 fn always(call: i64) -> (i64, Vec<SeccompRule>) {
     (call, Vec::new())
 }
 
-/// The conditions that an argument differs from all of these numbers.
 fn none_of(place: u8, known: &[i32]) -> Result<Vec<SeccompCondition>, BackendError> {
     let known = known.iter().copied().map(number);
     known.map(|value| at(place, Dword, Ne, value)).collect()

@@ -23,12 +23,9 @@ const WANTED: ABI = ABI::V7;
 /// The devices that are writable whenever anything is.
 const DEVICES: [&str; 2] = ["/dev/null", "/dev/full"];
 
-/// The reason that a thread is not confined.
 #[derive(Debug)]
 pub enum Unconfined {
-    /// The kernel has no Landlock, or it is switched off.
     NotAvailable,
-    /// It refused.
     Failed(RulesetError),
     /// There was no free descriptor.
     Io(io::Error),
@@ -81,8 +78,7 @@ struct Known {
 }
 
 impl LandlockRules {
-    /// Returns the confinement for a policy. `needed`, the files that the interpreter itself loads,
-    /// can be read whatever the policy says.
+    /// `needed`, the files that the interpreter itself loads, can be read whatever the policy says.
     pub fn new(spec: Spec, needed: Vec<PathBuf>) -> Self {
         Self {
             spec,
@@ -93,9 +89,6 @@ impl LandlockRules {
 
     /// Confines the current thread, and the threads and programs that it starts, for good. A root
     /// that does not exist opens nothing.
-    ///
-    /// # Errors
-    /// Nothing is confined then.
     pub fn confine_thread(&self) -> Result<(), Unconfined> {
         let status = self.rules()?.restrict_self()?;
         match status.ruleset {
@@ -118,7 +111,6 @@ impl LandlockRules {
         Ok(copy)
     }
 
-    /// Returns the identities of the roots: the files and directories that they are now.
     fn roots(&self) -> Vec<Option<(u64, u64)>> {
         let listed = [&self.spec.read, &self.spec.write];
         let paths = listed.into_iter().flat_map(|place| match place {
@@ -177,9 +169,6 @@ impl LandlockRules {
 pub struct Signals(RulesetCreated);
 
 /// Prepares the ruleset of [`keep_signals_inside`]; a copy of the process (fork(2)) has it too.
-///
-/// # Errors
-/// The kernel refuses.
 pub fn signals() -> Result<Signals, Unconfined> {
     // Linking and renaming between directories is denied by each ruleset that does not allow it,
     // even by one that handles no other access to files.
@@ -194,9 +183,6 @@ pub fn signals() -> Result<Signals, Unconfined> {
 
 /// Confines the signals of the current thread, and of the threads and programs that it starts, to
 /// each other, for good. An older kernel does not support this: nothing changes there.
-///
-/// # Errors
-/// The kernel refuses.
 pub fn keep_signals_inside(signals: &Signals) -> Result<(), Unconfined> {
     signals.0.try_clone()?.restrict_self()?;
     Ok(())
@@ -204,9 +190,6 @@ pub fn keep_signals_inside(signals: &Signals) -> Result<(), Unconfined> {
 
 /// Confines the files of Unix sockets that the current thread makes, and that the threads and
 /// programs that it starts make, to these directories, for good. Nothing else is denied.
-///
-/// # Errors
-/// The kernel refuses.
 pub fn keep_sockets_below(roots: &[PathBuf]) -> Result<(), Unconfined> {
     // As in `signals`: linking and renaming between directories stays allowed.
     let (made, rename) = (AccessFs::MakeSock, AccessFs::Refer);
@@ -243,7 +226,6 @@ mod tests {
 
     use super::*;
 
-    /// The outcome of each attempt in a confined thread.
     fn attempts(spec: Spec, base: &Path) -> Vec<bool> {
         let base = base.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -20,18 +20,12 @@ const OF_FILES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::IPC_LOCK);
 
 /// Gives up all privileges of the current thread, and of the threads and programs that it starts.
-///
-/// # Errors
-/// The kernel refuses.
 pub fn drop_all() -> Result<(), Errno> {
     keep(CapabilitySet::empty())
 }
 
 /// The same, but for those by which root uses files: it cannot act on the machine or on the process
 /// as a whole any more (chroot(2), sethostname(2), mount(2), settimeofday(2), ptrace(2) and so on).
-///
-/// # Errors
-/// The kernel refuses.
 pub fn drop_those_of_the_machine() -> Result<(), Errno> {
     keep(OF_FILES)
 }

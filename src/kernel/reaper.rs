@@ -19,7 +19,6 @@ const BUSY: Duration = Duration::from_secs(1);
 /// The time between looks at a process that has no other way to tell that it ended.
 const INTERVAL: Duration = Duration::from_millis(1);
 
-/// The children of this process.
 pub struct ChildProcesses {
     /// The kernel's list of the direct children: proc(5). Opened in advance.
     list: Option<File>,
@@ -28,9 +27,6 @@ pub struct ChildProcesses {
 impl ChildProcesses {
     /// Makes this process the reaper of its descendants, and clears its parent-death signal:
     /// `PR_SET_CHILD_SUBREAPER` and `PR_SET_PDEATHSIG` of prctl(2).
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn adopt() -> std::io::Result<Self> {
         #[cfg(target_os = "linux")]
         {
@@ -46,9 +42,6 @@ impl ChildProcesses {
 
     /// Waits for the end of a child, and returns its exit status, or minus the number of a signal.
     /// Returns `None` if the other end of `connection` speaks or closes first.
-    ///
-    /// # Errors
-    /// There is no such child.
     pub fn status(&self, child: Pid, connection: BorrowedFd<'_>) -> Result<Option<i32>, Errno> {
         loop {
             while let Some((ended, status)) = wait(WaitOptions::NOHANG)? {

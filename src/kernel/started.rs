@@ -15,19 +15,16 @@ const FEW: usize = 64;
 #[cfg(target_os = "linux")]
 const GENERATIONS: usize = 16;
 
-/// Processes that were started.
 #[derive(Default)]
 pub struct Started(Mutex<Vec<Process>>);
 
 #[derive(Clone, Copy)]
 struct Process {
     pid: Pid,
-    /// `None` if the system does not tell.
     began: Option<u64>,
 }
 
 impl Started {
-    /// Notes one.
     pub fn note(&self, pid: Pid) {
         let new = Process {
             pid,
@@ -73,7 +70,6 @@ impl Started {
     }
 }
 
-/// Returns whether it is a child of this process that was not waited for.
 fn is_child(pid: Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     waitid(WaitId::Pid(pid), options).is_ok()
@@ -107,7 +103,6 @@ fn is_same(then: Option<u64>, now: Option<u64>) -> bool {
     }
 }
 
-/// Returns the process that a pidfd stands for: pidfd_open(2).
 #[cfg(target_os = "linux")]
 pub fn process_of(descriptor: i32) -> Option<Pid> {
     let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
@@ -119,7 +114,6 @@ pub fn process_of(descriptor: i32) -> Option<Pid> {
         .and_then(Pid::from_raw)
 }
 
-/// Returns the process that started it.
 #[cfg(target_os = "linux")]
 fn parent(pid: Pid) -> Option<Pid> {
     field(pid, 4)?.parse().ok().and_then(Pid::from_raw)

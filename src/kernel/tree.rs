@@ -35,10 +35,8 @@ impl State {
     }
 }
 
-/// A directory, by its number in the tree.
 pub type Place = u64;
 
-/// The first directory.
 pub const ROOT: Place = 0;
 
 type Name = Box<[u8]>;
@@ -54,14 +52,12 @@ pub struct DirectoryState {
     parent: Place,
     name: Name,
     pub is: Identity,
-    /// The number by which the system watches it.
     pub watch: i32,
     pub files: AHashMap<Name, State>,
     pub below: AHashMap<Name, Place>,
 }
 
 impl Tree {
-    /// A directory in which nothing has been looked at.
     pub fn new(is: Identity, watch: i32) -> Self {
         let mut tree = Self {
             directories: AHashMap::new(),
@@ -79,7 +75,6 @@ impl Tree {
         self.directories.get_mut(&place)
     }
 
-    /// Adds a directory to another.
     pub fn add(&mut self, parent: Place, name: &[u8], is: Identity, watch: i32) -> Place {
         let place = self.next;
         self.next += 1;
@@ -117,7 +112,6 @@ impl Tree {
         }
     }
 
-    /// Shows a directory and all that are in it.
     pub fn each(&self, place: Place, mut each: impl FnMut(&Self, Place, &DirectoryState)) {
         let mut rest = vec![place];
         while let Some(place) = rest.pop() {

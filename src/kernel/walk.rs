@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fchmod, fstat, openat, statat};
 use rustix::io::Errno;
 
-/// The rights of its owner that looking into a directory needs.
 pub const LOOKING: Mode = Mode::RUSR.union(Mode::XUSR);
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY
@@ -21,19 +20,14 @@ const DIRECTORY: OFlags = OFlags::DIRECTORY
 /// A file, whatever its name: its device and its number there.
 pub type Identity = (u64, u64);
 
-/// The next step of a walk.
 pub enum Next {
-    /// Enters the entry, if it is a directory.
     Enter,
     /// Goes on without entering it.
     Pass,
-    /// Ends the walk.
     Stop,
 }
 
-/// The acts on the way.
 pub trait Visitor {
-    /// An entry of a directory.
     fn entry(&mut self, directory: BorrowedFd<'_>, name: &CStr, is_directory: bool) -> Next;
 
     /// A directory below the first one, before its entries.
@@ -52,9 +46,6 @@ struct Frame {
 
 /// Walks through a directory. Directories that cannot be opened are passed over. If its
 /// owner lacks one of the `rights` to a directory, he gets all.
-///
-/// # Errors
-/// The first directory cannot be opened.
 pub fn walk(root: BorrowedFd<'_>, rights: Mode, visitor: &mut impl Visitor) -> Result<(), Errno> {
     let (mut at, is) = open(root, c".", rights)?;
     let Some(below) = entries(at.as_fd(), visitor) else {
@@ -95,9 +86,6 @@ pub fn walk(root: BorrowedFd<'_>, rights: Mode, visitor: &mut impl Visitor) -> R
 }
 
 /// Opens a directory, to which its owner gets all rights if he lacks one of these.
-///
-/// # Errors
-/// It is no directory, or cannot be opened.
 pub fn open(
     parent: BorrowedFd<'_>,
     name: &CStr,
@@ -197,7 +185,6 @@ fn above(
     Some((found, frames.len()))
 }
 
-/// Returns the device of a file and its number there.
 #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
 pub fn identity(stat: &Stat) -> Identity {
     (stat.st_dev as u64, stat.st_ino as u64)

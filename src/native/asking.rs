@@ -19,13 +19,11 @@ pub trait ActJudge: 'static {
     /// Returns whether an act may go on. A panic denies it.
     fn allows(act: &Act<'_>) -> bool;
 
-    /// Returns whether a guard is in force on this thread.
     fn is_guarded() -> bool;
 
     /// Hears of the addresses that a name was looked up to.
     fn found(name: &CStr, addresses: &[IpAddr]);
 
-    /// The tables that replaced functions are in.
     fn tables() -> &'static Tables;
 
     /// Functions that are replaced beside those of the C library.
@@ -78,7 +76,6 @@ unsafe extern "C" {
     fn _Unwind_GetIP(context: *mut c_void) -> usize;
 }
 
-/// What was found so far.
 #[derive(Default)]
 struct Found {
     frames: usize,

@@ -78,7 +78,6 @@ unsafe extern "C" fn visited<R>(
 }
 
 impl<'a> Object<'a> {
-    /// The address that it is loaded at.
     pub fn base(&self) -> usize {
         self.base
     }
@@ -166,7 +165,6 @@ struct Tables {
     needed: (usize, usize),
 }
 
-/// The imports of an object.
 pub struct Dynamic<'a> {
     base: usize,
     read: Tables,
@@ -175,16 +173,12 @@ pub struct Dynamic<'a> {
 
 /// A place that the loader writes the address of an imported symbol to.
 pub struct Import<'a> {
-    /// The place.
     pub slot: *mut usize,
-    /// The name of the symbol.
     pub name: &'a CStr,
-    /// The number of the symbol.
     pub symbol: usize,
 }
 
 impl<'a> Dynamic<'a> {
-    /// Visits each place that holds the address of an imported symbol.
     pub fn imports(&self, mut visit: impl FnMut(Import<'a>)) {
         let Tables { jumps, others, .. } = self.read;
         let skipped = self.read.relative.min(others.1);

@@ -13,14 +13,10 @@ use memchr::memmem;
 
 use super::objects::{self, Object};
 
-/// A function that takes the place of another.
 #[derive(Clone, Copy)]
 pub struct Replacement {
-    /// The name that objects import.
     pub name: &'static CStr,
-    /// The function that they get.
     pub by: *const (),
-    /// The objects that get it.
     pub within: Within,
 }
 
@@ -31,7 +27,6 @@ pub enum Within {
     Libraries,
     /// The extension modules of the interpreter as well: some call functions of others.
     Extensions,
-    /// All.
     Everything,
 }
 
@@ -40,7 +35,6 @@ unsafe impl Send for Replacement {}
 // SAFETY: likewise.
 unsafe impl Sync for Replacement {}
 
-/// What was done so far.
 #[derive(Default)]
 struct Seen {
     /// The objects that were looked at, by the addresses that they are loaded at.
@@ -73,7 +67,6 @@ unsafe impl Sync for Tables {}
 unsafe impl Send for Tables {}
 
 impl Tables {
-    /// Makes a table; nothing is replaced yet.
     pub fn new(replacements: impl IntoIterator<Item = Replacement>) -> Self {
         let replacements: AHashMap<_, _> = replacements
             .into_iter()
@@ -96,7 +89,6 @@ impl Tables {
         }
     }
 
-    /// Returns the function that takes the place of the one of this name.
     pub fn get(&self, name: &CStr) -> Option<&Replacement> {
         self.replacements.get(name.to_bytes())
     }
@@ -132,7 +124,6 @@ impl Tables {
         loaded
     }
 
-    /// Replaces functions in the objects that were loaded since the last time.
     pub fn replace_in_new(&self) {
         let process = std::process::id();
         while let Err(other) =
@@ -223,16 +214,13 @@ impl Tables {
     }
 }
 
-/// The kinds of objects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// The C library, the loader, and this package.
     System,
-    /// The interpreter.
     Interpreter,
     /// An extension module that comes with it.
     Extension,
-    /// Any other.
     Library,
 }
 
@@ -271,7 +259,6 @@ fn page_size() -> usize {
     *PAGE
 }
 
-/// Changes what may be done with a page.
 fn protect(start: usize, size: usize, how: i32) -> bool {
     // SAFETY: the page is one that the loader protected when it had written it; reading stays allowed.
     unsafe { libc::mprotect(start as *mut _, size, how) == 0 }

@@ -159,7 +159,6 @@ unsafe extern "C" fn dlopen<J: ActJudge>(name: *const c_char, flags: c_int) -> *
     std::arch::naked_asm!("mov rdx, [rsp]", "jmp {}", sym open::<J>)
 }
 
-/// The same.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "C" fn dlopen<J: ActJudge>(name: *const c_char, flags: c_int) -> *mut c_void {
@@ -181,7 +180,6 @@ unsafe extern "C" fn dlsym<J: ActJudge>(handle: *mut c_void, name: *const c_char
     )
 }
 
-/// The same.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "C" fn dlsym<J: ActJudge>(handle: *mut c_void, name: *const c_char) -> *mut c_void {

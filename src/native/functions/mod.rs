@@ -16,7 +16,6 @@ use super::tables::Replacement;
 use crate::policy::files::path::Base;
 use crate::policy::judge::Value;
 
-/// A path as the C library takes it.
 type Path = *const c_char;
 
 /// Functions of the C library that act alike, with the act that they announce. Each has the
@@ -53,7 +52,6 @@ macro_rules! replaced {
 }
 use replaced;
 
-/// All replacements.
 pub fn replacements<J: ActJudge>() -> Vec<Replacement> {
     use super::tables::Within::{Everything, Libraries};
 

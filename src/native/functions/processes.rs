@@ -123,7 +123,6 @@ macro_rules! with_words {
 }
 with_words!(execl, execle, execlp);
 
-/// All of this file.
 pub(super) fn table<J: ActJudge>() -> impl Iterator<Item = (&'static CStr, *const ())> {
     fixed::<J>().chain([
         (c"execl", execl::<J> as *const ()),

@@ -31,7 +31,6 @@ pub fn tables() -> Option<(usize, usize, u64)> {
     (counts.0 + counts.1 != 0).then_some(counts)
 }
 
-/// The judge of all acts.
 pub struct Ours;
 
 impl native::ActJudge for Ours {

@@ -17,16 +17,13 @@ pub use told::explain;
 #[cfg(judges_native)]
 pub use told::tell;
 
-/// Does nothing: this platform has other tables.
 #[cfg(not(judges_native))]
 pub fn install() {}
 
-/// There are none.
 #[cfg(not(judges_native))]
 pub fn tables() -> Option<(usize, usize, u64)> {
     None
 }
 
-/// Does nothing: nothing was refused.
 #[cfg(not(judges_native))]
 pub fn tell(_py: pyo3::Python<'_>, _active: &crate::python::guard::active::Active) {}

@@ -41,7 +41,6 @@ pub fn is_allowed(py: Python<'_>, act: &Act<'_>) -> bool {
     is_allowed
 }
 
-/// An act, to be told later.
 pub fn kept(act: &Act<'_>) -> RefusedAct {
     RefusedAct {
         act: OwnedAct::of(act, true),

@@ -12,7 +12,6 @@ use crate::python::cpython::{ffi as raw, layout};
 use crate::python::importing::loaded;
 use crate::python::importing::stdlib_objects::StandardLibrary;
 
-/// The number of callables that stand for another which are followed.
 const MAX_WRAPPERS: usize = 32;
 
 /// Reads the objects of the standard library that are needed, before any call is seen.
@@ -28,19 +27,12 @@ pub struct Native<'py> {
     pub function: Bound<'py, PyAny>,
 }
 
-/// The name by which native code is called.
 pub struct CalleeName<'py> {
-    /// The module that it comes from.
     pub module: Bound<'py, PyString>,
-    /// Its qualified name there.
     pub own: Bound<'py, PyString>,
 }
 
 impl<'py> CalleeName<'py> {
-    /// Both, with a dot between.
-    ///
-    /// # Errors
-    /// `MemoryError`.
     pub fn full(&self) -> PyResult<Bound<'py, PyString>> {
         raw::dotted(&self.module, &self.own)
     }
@@ -116,7 +108,6 @@ fn native_name<'py>(
 /// The callee of a callable's call.
 enum Step<'py> {
     Itself,
-    /// Another callable.
     Of(Bound<'py, PyAny>),
     /// The result of `type.__call__` for a class, whatever its metaclass says.
     Constructor(Bound<'py, PyAny>),
@@ -187,7 +178,6 @@ fn is_slot(call: &Bound<'_, PyAny>) -> bool {
     raw::type_lookup(&call.get_type(), intern!(py, "__objclass__")).is_some()
 }
 
-/// The name of a class that native code outside the standard library makes instances of.
 fn name_class<'py>(
     known: &StandardLibrary,
     class: &Bound<'py, PyType>,
@@ -263,10 +253,6 @@ fn is_foreign(known: &StandardLibrary, descriptor: &Bound<'_, PyAny>) -> PyResul
     }
 }
 
-/// The name of a class.
-///
-/// # Errors
-/// Errors raised while reading it that are not an `Exception`.
 pub fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<CalleeName<'py>>> {
     let py = class.py();
     let module = string_attribute(class, intern!(py, "__module__"))?;
@@ -342,7 +328,6 @@ fn name_instance<'py>(
     Ok(Some(CalleeName { module, own }))
 }
 
-/// The module that a native callable comes from.
 fn module<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
     let py = callee.py();
     let dunder_module = intern!(py, "__module__");
@@ -378,10 +363,7 @@ fn string_attribute<'py>(
     Ok(attribute(object, name)?.and_then(|value| value.cast_into().ok()))
 }
 
-/// Returns an attribute; `None` if it does not exist or reading it fails.
-///
-/// # Errors
-/// Errors raised while reading it that are not an `Exception` (`KeyboardInterrupt`, say).
+/// Returns an attribute; `None` if it does not exist or reading it raises an `Exception`.
 fn attribute<'py>(
     object: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,

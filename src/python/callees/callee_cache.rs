@@ -105,8 +105,6 @@ fn is_remembered_second(function: usize) -> bool {
     place.load(Ordering::Relaxed) == function
 }
 
-/// Returns whether the callee was found to be of a module that is declared safe. Takes no reference
-/// and runs nothing.
 #[inline]
 pub fn is_plainly_safe(callee: Callee<'_, '_>) -> bool {
     let entry = layout::method_entry(callee);
@@ -120,8 +118,7 @@ pub fn is_plainly_safe(callee: Callee<'_, '_>) -> bool {
     function_place(&SAFE, known).load(Ordering::Relaxed) == known
 }
 
-/// Remembers a callee of a module that is declared safe: the C function of a native function or
-/// method descriptor, or a class. `versions` are those that a class had before it was looked at.
+/// `versions` are those that a class had before it was looked at.
 pub fn remember_safe(callee: Callee<'_, '_>, versions: u64) {
     let entry = layout::method_entry(callee);
     if entry != 0 {
@@ -131,7 +128,6 @@ pub fn remember_safe(callee: Callee<'_, '_>, versions: u64) {
     }
 }
 
-/// Forgets all callees of modules that are safe to call.
 pub fn forget_safe() {
     for place in &SAFE {
         place.store(0, Ordering::Relaxed);
@@ -175,7 +171,6 @@ fn is_quiet_by(
     false
 }
 
-/// Remembers the C function of a native function, method descriptor or slot wrapper.
 pub fn remember_function(callee: Callee<'_, '_>) {
     match layout::native_entry(callee) {
         Some(NativeEntry::Function(function)) if !is_remembered(function) => {

@@ -21,7 +21,6 @@ const PLACES: usize = 256;
 /// The length up to which a name is remembered: guarded code may have names of any length.
 const LONGEST: usize = 200;
 
-/// Two names, and both with a dot between.
 struct Joined {
     module: Py<PyString>,
     own: Py<PyString>,
@@ -33,9 +32,6 @@ thread_local! {
 }
 
 /// Names the code that makes a call.
-///
-/// # Errors
-/// Errors raised while reading the code, and `MemoryError`.
 pub fn name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let py = code.py();
     let module = frames::current_globals(py)
@@ -71,7 +67,6 @@ pub fn name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     Ok(whole)
 }
 
-/// The text that was made of these two objects.
 fn find<'py>(
     joined: &[Option<Joined>],
     place: usize,
@@ -88,7 +83,6 @@ fn find<'py>(
 /// The library of native code that acts.
 #[derive(Default)]
 pub enum Caller {
-    /// No native code acts.
     #[default]
     Nobody,
     /// The innermost one on this thread's stack: it is looked for once somebody asks.
@@ -102,7 +96,6 @@ thread_local! {
     static CALLER: RefCell<Caller> = const { RefCell::new(Caller::Nobody) };
 }
 
-/// Notes the library, and returns the note before.
 pub fn replace(library: Caller) -> Caller {
     let before = CALLER.try_with(|caller| caller.replace(library));
     before.unwrap_or_default()
@@ -114,7 +107,7 @@ pub struct Library {
     pub package: Option<String>,
 }
 
-/// The library whose act is judged; `None` for Python's own.
+/// `None` for Python's own.
 pub fn now() -> Option<Library> {
     let file = CALLER.with_borrow(|caller| match caller {
         Caller::Nobody => None,

@@ -25,7 +25,6 @@ use crate::python::cpython::once::intern;
 use crate::python::importing::loaded;
 use crate::python::importing::search_path;
 
-/// The endings of the names of directories that packages are installed in.
 const ENDINGS: [&str; 2] = ["site-packages", "dist-packages"];
 
 /// The number of names whose package is remembered; for others their first component decides.
@@ -101,8 +100,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns the installed distributions. They are read if something was installed since the last
-/// time.
+/// Read again if something was installed since the last time.
 pub fn installed() -> Arc<InstalledPackages> {
     let mut known = known();
     let changed: Vec<_> = known
@@ -141,7 +139,6 @@ pub fn module_of_file(file: &Path) -> Option<String> {
     distributions::module_of(below.next()?.to_str()?)
 }
 
-/// The same for the file of a code object.
 pub fn module_of_code(code: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let file = code.attr(intern!(code.py(), "co_filename"))?;
     let Ok(file) = file.cast::<PyString>() else {

@@ -15,32 +15,22 @@ use crate::python::cpython::callbacks::Forever;
 use crate::python::cpython::{ffi as raw, layout};
 use crate::python::values::errors;
 
-/// A call of native code of someone else.
 pub struct NativeCall<'a, 'py> {
-    /// The caller's name.
     pub caller: &'a Bound<'py, PyString>,
-    /// The callee's name.
     pub name: &'a Bound<'py, PyString>,
     pub native: &'a Native<'py>,
     /// The code object and the offset.
     pub site: (&'a Bound<'py, PyAny>, &'a Bound<'py, PyAny>),
-    /// `sys.monitoring.DISABLE`.
     pub disable: &'a Forever,
 }
 
-/// The outcome of a call.
 pub enum Said {
-    /// It may be made.
     Allowed,
     /// So may all others of its call site.
     SwitchOff,
 }
 
 impl NativeCall<'_, '_> {
-    /// Asks the host, and raises the event.
-    ///
-    /// # Errors
-    /// The denial, and errors raised by a callback.
     pub fn ask(&self, config: Option<&AuditCfg>) -> PyResult<Said> {
         let py = self.caller.py();
         if let Some(config) = config {
@@ -57,7 +47,7 @@ impl NativeCall<'_, '_> {
         Ok(Said::Allowed)
     }
 
-    /// Returns the host's answer on the call; `None` if the event is to be raised.
+    /// `None` if the event is to be raised.
     fn answer_of(&self, on_call: &Callback, config: &AuditCfg) -> PyResult<Option<Said>> {
         let py = self.caller.py();
         let (code, offset) = self.site;
@@ -82,9 +72,6 @@ impl NativeCall<'_, '_> {
 }
 
 /// Returns whether a call may be made because the guard allows its callee.
-///
-/// # Errors
-/// The error that its name raised.
 pub fn passes(config: &AuditCfg, native: &Native<'_>) -> PyResult<bool> {
     let py = native.function.py();
     if config.is_strict() && is_declared_safe(py, &native.name) {

@@ -59,7 +59,6 @@ struct Ends {
     callback: Py<PyAny>,
 }
 
-/// Gets ready, before any call is seen.
 pub fn prepare(py: Python<'_>, callback: NewCallback) -> PyResult<()> {
     ENDS.get_or_try_init(py, || {
         let monitoring = calling::import(py, "sys")?.attr("monitoring")?;
@@ -94,7 +93,6 @@ fn position(frame: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         .map(Bound::unbind)
 }
 
-/// Returns whether a function is one of them.
 pub fn is_fragile(name: &Bound<'_, PyString>) -> bool {
     FRAGILE.iter().any(|fragile| name == fragile.function)
 }
@@ -142,10 +140,7 @@ fn is_running(py: Python<'_>) -> PyResult<bool> {
     Ok(false)
 }
 
-/// Returns the denial, or `Ok(())` if it must wait until the fragile call returns.
-///
-/// # Errors
-/// The denial.
+/// Returns the denial as an error, or `Ok(())` if it must wait until the fragile call returns.
 pub fn deny(py: Python<'_>, caller: &Bound<'_, PyString>, denial: PyErr) -> PyResult<()> {
     let is_its_own = RUNNING.with_borrow(|running| {
         let package = caller.to_str().ok()?.split('.').next()?;
@@ -163,10 +158,7 @@ pub fn deny(py: Python<'_>, caller: &Bound<'_, PyString>, denial: PyErr) -> PyRe
     Ok(())
 }
 
-/// Handles the end of a native call.
-///
-/// # Errors
-/// A denial that was kept.
+/// Raises the denial that was kept, at the end of a native call.
 pub fn ends(py: Python<'_>, tool_id: i32) -> PyResult<()> {
     let frame = frames::current_frame(py);
     let is_it = RUNNING.with_borrow(|running| match (running, &frame) {

@@ -27,11 +27,7 @@ mod off {
     /// True if this process was told that calls are not watched.
     static TOLD: AtomicBool = AtomicBool::new(false);
 
-    /// Reports that calls cannot be watched: to a caller that demands it by an error, to others by
-    /// a warning, the first time.
-    ///
-    /// # Errors
-    /// `RuntimeError` for the argument that demands it, and the warning if it is made an error.
+    /// To a caller that demands it by an error, to others by a warning, the first time.
     pub fn is_possible(py: Python<'_>, demanded_by: Option<&str>) -> PyResult<bool> {
         if let Some(argument) = demanded_by {
             return Err(errors::no_monitoring(argument));
@@ -90,25 +86,18 @@ mod on {
     use crate::python::guard::monitoring::{self, Free};
     use crate::python::guard::scope::{self, Current};
 
-    /// `sys.monitoring.DISABLE`.
     static DISABLE: Forever = Forever::unknown();
 
-    /// Returns whether calls can be watched.
-    ///
-    /// # Errors
-    /// None; there are some before Python 3.12.
     #[expect(clippy::unnecessary_wraps, reason = "what it is before Python 3.12")]
     pub fn is_possible(_py: Python<'_>, _demanded_by: Option<&str>) -> PyResult<bool> {
         Ok(true)
     }
 
-    /// Returns a tool id for the monitor, the host's choice if it made one; `None` if the monitor
-    /// runs already.
+    /// `None` if the monitor runs already.
     pub fn find_tool_id(py: Python<'_>, chosen: Option<i32>) -> PyResult<Option<Free>> {
         monitoring::find(py, of_call::<Ours>, chosen)
     }
 
-    /// Takes the tool id and registers the callback.
     pub fn install(py: Python<'_>, free: Free) -> PyResult<()> {
         callee::prepare(py)?;
         loaded::install(py)?;
@@ -117,11 +106,7 @@ mod on {
         Ok(())
     }
 
-    /// Takes note of an audit event that says that native code is going to be loaded, and begins
-    /// to watch if that is the first from outside the standard library.
-    ///
-    /// # Errors
-    /// `RuntimeError` if the tool id is no longer ours: its calls would go unseen.
+    /// Begins to watch if an event says that the first native code from outside the standard library loads.
     pub fn native_code_loads(event: &[u8], args: &Bound<'_, PyTuple>) -> PyResult<()> {
         match loaded::take_note(event, args) {
             true => monitoring::native_code_loads(args.py()),
@@ -159,7 +144,6 @@ mod on {
         }
     }
 
-    /// Looks at a callee that is not plainly quiet.
     #[inline(never)]
     fn look(event: CallEvent<'_>) -> Returned {
         if monitoring::all_have_safe_set() && cache::is_plainly_safe(event.callee()) {
@@ -205,7 +189,6 @@ mod on {
         SwitchOff,
     }
 
-    /// Handles a call.
     fn call(
         py: Python<'_>,
         code: &Bound<'_, PyAny>,

@@ -35,20 +35,13 @@ struct Named {
     is_fragile: bool,
 }
 
-/// A callee with its name.
 pub struct NamedCallee<'py> {
     pub native: Native<'py>,
-    /// The name as one.
     pub full: Bound<'py, PyString>,
-    /// True if it is one of `fragile`.
     pub is_fragile: bool,
 }
 
 impl<'py> NamedCallee<'py> {
-    /// Of a callee that was just named.
-    ///
-    /// # Errors
-    /// `MemoryError`.
     pub fn new(native: Native<'py>) -> PyResult<Self> {
         let full = native.name.full()?;
         let is_fragile = deferred::is_fragile(&full);
@@ -93,7 +86,6 @@ impl Key {
     }
 }
 
-/// The name of a callee that was remembered.
 pub fn find<'py>(callee: &Bound<'py, PyAny>, key: Option<Key>) -> Option<NamedCallee<'py>> {
     let (py, key) = (callee.py(), key?);
     let named = key.places().into_iter().find_map(|place| {
@@ -159,11 +151,7 @@ pub fn remember(
     Ok(())
 }
 
-/// Returns the descriptor that a bound native method was made from, if its object's class has it
-/// under the method's name.
-///
-/// # Errors
-/// `MemoryError`.
+/// The descriptor that a bound native method was made from, if its object's class has it by that name.
 fn descriptor_of<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let Some(function) = Builtin::cast(callee) else {
         return Ok(None);

@@ -31,7 +31,6 @@ pub const FUNCTIONS: &[(&str, ToolPart)] = &[
     ("clear_tool_id", ToolPart::All),
 ];
 
-/// Makes a call, if it is allowed.
 pub fn call(called: Called<'_>, changes: ToolPart) -> Returned {
     let arguments = called.arguments;
     if changes == ToolPart::Callback && is_for_another(called) {

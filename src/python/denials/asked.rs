@@ -26,7 +26,6 @@ use crate::python::values::{call_notes, simple};
 const MOST_EARLIER: usize = 100;
 
 impl Asked {
-    /// Notes it while the event is going on.
     pub fn now(
         active: &Active,
         config: &AuditCfg,
@@ -57,12 +56,10 @@ impl Asked {
         Ok(asked)
     }
 
-    /// Returns whether its rules are those of fastaudit 0.2.
     pub fn is_strict(&self) -> bool {
         self.policy.rules() == crate::policy::RuleSet::Strict
     }
 
-    /// The packages that may do what they need.
     pub fn packages(&self) -> &Packages {
         &self.policy.rest().packages
     }
@@ -99,7 +96,6 @@ impl Asked {
         self.importing.as_ref()?.package(py)
     }
 
-    /// Returns the permissions that the denial needs.
     pub fn own_lacks(&self, py: Python<'_>, denial: &Denial) -> &[Lack] {
         if let Some(known) = self.lacks.get() {
             return known;
@@ -154,10 +150,7 @@ impl Asked {
 
 // The state of the moment that a denied event is in, and what is known beside it.
 
-/// Notes the state while the event is going on.
-///
-/// # Errors
-/// The error that a path-like object raised.
+/// Notes the state of the moment while the event is going on.
 pub fn moment(args: &Bound<'_, PyTuple>) -> PyResult<Moment> {
     let mut opaque = 0;
     for index in 0..args.len().min(MOST_PATHS) {

@@ -35,7 +35,6 @@ const BETWEEN: [&str; 5] = [
     "runpy",
 ];
 
-/// The names of the directories that the scripts of installed packages are in.
 const SCRIPTS: [&str; 2] = ["bin", "Scripts"];
 
 /// Returns the functions that lead to the end of a traceback, the outermost first; without a

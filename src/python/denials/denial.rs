@@ -35,24 +35,20 @@ use crate::python::values::simple;
 
 /// The state of its guard and of the moment that a denial keeps. All of it is plain values.
 pub struct Asked {
-    /// The rules of the guard.
     pub(super) policy: Arc<Policy>,
     /// The wording of its policy; `None` for a guard that `mk_audit` made.
     pub told: Option<Arc<wording::HintStyle>>,
     pub(super) moment: Moment,
-    /// The import that it is part of.
     pub(super) importing: Option<Importing>,
     /// The last denial before by the same field, and how many there were.
     pub(super) earlier: OnceLock<(Py<Denial>, usize)>,
     pub(super) lacks: OnceLock<Vec<Lack>>,
 }
 
-/// The way to allow an operation, in words and as values.
 #[derive(Default)]
 pub struct Hint {
     /// The text, worded as the policy was written.
     pub text: Option<String>,
-    /// The fields to change, each as a whole.
     pub suggestion: Option<Py<PyDict>>,
 }
 
@@ -69,7 +65,6 @@ pub struct Denial {
     pub event: Cow<'static, str>,
     pub args: Py<PyTuple>,
     message: OnceLock<Py<PyString>>,
-    /// The facts of the message until it is written.
     first_line: Option<FirstLine>,
     /// Position among the arguments of the path that decided.
     pub path: Option<usize>,
@@ -88,7 +83,6 @@ pub struct Denial {
     pub(super) tool: Option<String>,
     /// The library of native code that asked for it.
     pub(super) library: Option<Library>,
-    /// The values that were worked out, or came from another process.
     read: OnceLock<Box<Read>>,
 }
 
@@ -104,7 +98,7 @@ pub(super) struct Read {
     pub(super) answer: OnceLock<String>,
 }
 
-/// The permissions that an answer for this subject alone, and for its pattern, would give.
+/// What an answer for this subject alone, and for its pattern, would give.
 pub(super) type Offers = [Option<Py<PyDict>>; 2];
 
 const WHYS: [Why; 9] = [
@@ -119,7 +113,6 @@ const WHYS: [Why; 9] = [
     Why::TooMuch,
 ];
 
-/// The reason that a field of a policy stands for.
 pub(super) fn why_of(rule: &str) -> Option<Why> {
     let network = Part::EACH.into_iter().map(Why::Network);
     WHYS.into_iter()
@@ -128,9 +121,7 @@ pub(super) fn why_of(rule: &str) -> Option<Why> {
         .find(|why| why.field() == rule)
 }
 
-/// The first line of a denial.
 pub enum Message<'py> {
-    /// Its text.
     Written(Bound<'py, PyString>),
     /// The facts to write it from when somebody reads it: the arguments of the event are plain
     /// values.
@@ -177,13 +168,11 @@ static VIOLATION: Once<Py<PyType>> = Once::new();
 /// True if exceptions are of the class `SandboxViolation`.
 static RAISES_VIOLATIONS: AtomicBool = AtomicBool::new(false);
 
-/// Finds the classes of the exception, before anything can be denied.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     class(py)?;
     violation(py).map(|_| ())
 }
 
-/// The class of the exception.
 pub fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     found(py, &CLASS, "AuditDenied")
 }
@@ -193,7 +182,6 @@ pub fn violation(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     found(py, &VIOLATION, "SandboxViolation")
 }
 
-/// Makes all exceptions of this process from now on of the class `SandboxViolation`.
 pub fn raise_violations() {
     RAISES_VIOLATIONS.store(true, Ordering::Relaxed);
 }
@@ -231,10 +219,6 @@ pub fn is_denial(error: &PyErr, py: Python<'_>) -> bool {
 }
 
 impl Denial {
-    /// A denial of an event.
-    ///
-    /// # Errors
-    /// Errors raised by the `__repr__` of an argument that are not an `Exception`.
     pub fn new(
         event: Cow<'static, str>,
         args: &Bound<'_, PyTuple>,
@@ -264,10 +248,6 @@ impl Denial {
         })
     }
 
-    /// Returns the first line.
-    ///
-    /// # Errors
-    /// `MemoryError`.
     pub(super) fn first_line<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyString>> {
         if let (None, Some(first_line)) = (self.message.get(), &self.first_line) {
             let message = first_line.write(&self.event, self.args.bind(py))?;
@@ -281,18 +261,15 @@ impl Denial {
         events::known(&self.event).map(|known| known.effect)
     }
 
-    /// Returns whether native code asked for the operation.
     pub fn is_of_native_code(&self) -> bool {
         self.library.is_some()
     }
 
-    /// The path that decided.
     pub fn path_text(&self, py: Python<'_>) -> Option<String> {
         let path = self.text_at(py, self.path?).ok()??;
         Some(path.bind(py).to_string_lossy().into_owned())
     }
 
-    /// The argument at a position, as text.
     pub(super) fn text_at(&self, py: Python<'_>, index: usize) -> PyResult<Option<Py<PyString>>> {
         let Ok(arg) = self.args.bind(py).get_item(index) else {
             return Ok(None);
@@ -361,7 +338,6 @@ impl Denial {
 
 // Denials because of an error inside the guard itself.
 
-/// Denies an event because of an error inside the guard itself.
 pub fn deny_by_failure(
     py: Python<'_>,
     event: &CStr,

@@ -366,7 +366,6 @@ impl Denial {
     }
 }
 
-/// A text that another process told.
 fn told_text<'py>(name: &str, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     match value.cast_into() {
         Ok(text) => plain_str(text),
@@ -377,7 +376,6 @@ fn told_text<'py>(name: &str, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, P
     }
 }
 
-/// A call chain, without the middle of a long one.
 fn shown(chain: &[String]) -> String {
     if chain.len() <= 2 * SHOWN_FRAMES + 1 {
         return chain.join(" -> ");

@@ -11,7 +11,6 @@ use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::values::simple::shown;
 
-/// Most messages are no longer than this, in bytes.
 const USUAL_MESSAGE: usize = 160;
 
 /// The places that a line names; of many, as in a sandbox, the first ones.
@@ -24,7 +23,6 @@ pub struct FirstLine {
     path: Option<usize>,
     /// The number of arguments that count as all.
     count: usize,
-    /// The roots that it names.
     roots: Option<Py<PyTuple>>,
 }
 
@@ -51,10 +49,6 @@ impl FirstLine {
         }
     }
 
-    /// Writes it.
-    ///
-    /// # Errors
-    /// The error that the `__repr__` of an argument raised, if it is not an `Exception`.
     pub fn write<'py>(
         &self,
         event: &str,
@@ -80,7 +74,6 @@ impl FirstLine {
     }
 }
 
-/// Returns `repr(places)`, without the end of a long list.
 fn shown_places<'py>(places: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> {
     if places.len() <= 2 * NAMED_PLACES {
         return places.shown();

@@ -28,7 +28,6 @@ use crate::python::values::errors;
 use crate::python::values::simple::{self, shown};
 
 impl Hint {
-    /// A hint with this text, which changes no field.
     pub fn saying(text: impl Into<String>) -> Self {
         Self {
             text: Some(text.into()),
@@ -160,7 +159,6 @@ fn suggestion(py: Python<'_>, told: &HintStyle, wide: &Spec) -> Option<Py<PyDict
     fields(py, &told.spec, wide)
 }
 
-/// The fields of a policy that another one has otherwise.
 pub(super) fn fields(py: Python<'_>, spec: &Spec, wide: &Spec) -> Option<Py<PyDict>> {
     let dict = PyDict::new(py);
     for (field, value) in changed(spec, wide) {
@@ -238,7 +236,6 @@ fn packages(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> Opti
     })
 }
 
-/// Returns the roots to name.
 fn roots(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
     let own = denial.roots(py);
     let mut roots: Vec<Bound<'_, PyString>> = own
@@ -321,9 +318,7 @@ impl Denial {
 /// An answer of the host that allows the operation, or is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// This once.
     Once,
-    /// This subject, or its pattern, for as long as the guard lives.
     Kept(Extent),
     /// None of this, for as long as the guard lives: nobody is asked any more.
     Never,
@@ -334,9 +329,6 @@ impl Answer {
         [("guard", Extent::Alone), ("pattern", Extent::Pattern)];
 
     /// Reads an answer; `None` is a denial that is not kept.
-    ///
-    /// # Errors
-    /// `Err` for anything else.
     pub fn read(answer: &str) -> Result<Option<Self>, ()> {
         match answer {
             "deny" => Ok(None),
@@ -403,7 +395,6 @@ impl Denial {
         Ok(())
     }
 
-    /// Notes the end of a question to the host.
     pub fn note_answer(&self, answer: String) {
         let _ = self.read().answer.set(answer);
     }

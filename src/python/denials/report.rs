@@ -57,7 +57,6 @@ impl Effect {
 }
 
 impl Effect {
-    /// Reads an entry.
     pub fn of(py: Python<'_>, entry: &Entry) -> PyResult<Self> {
         Ok(Self {
             event: entry.event.clone(),
@@ -126,7 +125,6 @@ pub fn line(py: Python<'_>, entry: &Entry) -> PyResult<String> {
     Ok(text[1..text.len() - 1].to_owned())
 }
 
-/// All entries as JSON.
 pub fn json(py: Python<'_>, entries: &[Entry], dropped: u64) -> PyResult<String> {
     let effects = entries.iter().map(|entry| {
         let mut fields = fields(py, entry)?;
@@ -181,7 +179,6 @@ fn target(py: Python<'_>, entry: &Entry) -> PyResult<String> {
     })
 }
 
-/// Returns the rows of a table: the verdict, the effect, the event, its target, the count.
 pub fn rows(py: Python<'_>, entries: &[Entry]) -> PyResult<Vec<[String; 5]>> {
     let rows = entries.iter().map(|entry| {
         Ok([
@@ -195,10 +192,8 @@ pub fn rows(py: Python<'_>, entries: &[Entry]) -> PyResult<Vec<[String; 5]>> {
     rows.collect()
 }
 
-/// The heads of that table.
 pub const HEADS: [&str; 5] = ["verdict", "effect", "event", "target", "count"];
 
-/// The table as text.
 pub fn text(rows: &[[String; 5]]) -> String {
     let heads = HEADS.map(str::to_owned);
     let widths: [usize; 5] = std::array::from_fn(|column| {
@@ -216,7 +211,6 @@ pub fn text(rows: &[[String; 5]]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The table as HTML.
 pub fn html(py: Python<'_>, rows: &[[String; 5]]) -> PyResult<String> {
     let escape = calling::import(py, "html")?.attr("escape")?;
     let cell = |tag: &str, text: &str| -> PyResult<String> {
@@ -238,10 +232,7 @@ pub fn html(py: Python<'_>, rows: &[[String; 5]]) -> PyResult<String> {
     ))
 }
 
-/// Returns the number of operations with each target, by effect.
-///
-/// # Errors
-/// `MemoryError`.
+/// The number of operations with each target, by effect.
 pub fn counts<'py>(py: Python<'py>, entries: &[Entry]) -> PyResult<Bound<'py, PyDict>> {
     let counts = PyDict::new(py);
     for entry in entries {

@@ -8,7 +8,6 @@ use crate::python::cpython::objects::plain_str;
 use crate::python::cpython::once::intern;
 use crate::python::cpython::{ffi as raw, frames};
 
-/// The package's name, the first component of the module names of our own Python code.
 const PACKAGE: &str = "fastaudit_rs";
 
 /// The innermost frame that is not of this package.
@@ -23,7 +22,6 @@ pub fn first_foreign(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     Ok(None)
 }
 
-/// The frame that called this one's code.
 pub fn outer<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     Ok(frames::outer(frame.cast()?))
 }
@@ -73,7 +71,6 @@ pub fn names(py: Python<'_>, sites: &[Site]) -> PyResult<Vec<String>> {
     sites.iter().rev().map(|site| site.name(py)).collect()
 }
 
-/// The function of a frame.
 pub fn site(frame: &Bound<'_, PyAny>) -> PyResult<Site> {
     let globals = frame.attr(intern!(frame.py(), "f_globals"))?;
     let globals = globals.cast::<PyDict>().ok();
@@ -84,12 +81,10 @@ pub fn site(frame: &Bound<'_, PyAny>) -> PyResult<Site> {
 }
 
 impl Site {
-    /// The code of the function.
     pub fn code<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
         self.code.bind(py)
     }
 
-    /// The name of its module.
     pub fn module<'py>(&self, py: Python<'py>) -> Option<&Bound<'py, PyString>> {
         self.module.as_ref().map(|module| module.bind(py))
     }
@@ -117,7 +112,6 @@ pub fn own_name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     }
 }
 
-/// Returns whether a frame runs code of this package.
 pub fn is_of_this_package(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
     let globals = frame.attr(intern!(frame.py(), "f_globals"))?;
     Ok(globals.cast::<PyDict>().is_ok_and(is_ours))

@@ -77,7 +77,6 @@ static KNOWN: Mutex<[Option<Known>; 4]> = Mutex::new([const { None }; 4]);
 #[cfg(Py_3_11)]
 const MOST_BLOCKS: usize = 2 * 20;
 
-/// A part of some code, and the target of an exception raised there.
 #[cfg(Py_3_11)]
 struct Handled {
     start: usize,
@@ -269,7 +268,6 @@ impl WithPlace {
         Ok(opcodes.blocks.calls_with_nones(code, at))
     }
 
-    /// Returns whether a `with` statement is there.
     pub fn is_with_statement(&self, py: Python<'_>) -> PyResult<bool> {
         let (Some(opcodes), Ok(frame)) = (OPCODES.get(py), self.frame.bind(py).cast()) else {
             return Ok(false);
@@ -285,7 +283,6 @@ impl WithPlace {
         Ok(enters || calls_looked_up())
     }
 
-    /// Shows the held objects to the garbage collector.
     pub fn traverse(&self, visit: &pyo3::gc::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
         visit.call(&self.frame)
     }

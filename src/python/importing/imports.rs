@@ -46,7 +46,6 @@ const PARTS_OF_IMPORTS: &[&str] = &[
 /// Packages that import the modules they are asked to.
 const IMPORTERS: &[&str] = &["importlib", "pkgutil", "runpy"];
 
-/// The directories that modules are imported from: the standard library and installed packages.
 pub fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
     let paths = calling::import(py, "sysconfig")?.invoke_method0("get_paths")?;
     let mut paths = ["stdlib", "platstdlib", "purelib", "platlib"]
@@ -68,7 +67,6 @@ pub fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
     Ok(paths)
 }
 
-/// Reads the objects that tell of an import in progress.
 pub fn know_import_system(py: Python<'_>) -> PyResult<()> {
     if FIND_AND_LOAD.get().is_none() {
         let import_system = calling::import(py, "_frozen_importlib")?;
@@ -143,7 +141,6 @@ pub fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(file.starts_with(FROZEN) || is_library_path(file))
 }
 
-/// Returns whether the frame runs code of a package that imports the modules it is asked to import.
 fn is_importer(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some(name) = module_of(frame)? else {
         return Ok(false);
@@ -194,7 +191,6 @@ pub fn is_run_by_imports(py: Python<'_>) -> PyResult<bool> {
     Ok(false)
 }
 
-/// The module that a frame of the function that loads modules is loading.
 fn name_in<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let py = frame.py();
     let locals = frame.attr(intern!(py, "f_locals"))?;
@@ -338,7 +334,6 @@ pub fn is_innermost(py: Python<'_>, module: &str) -> PyResult<bool> {
     Ok(own.is_some_and(|own| own == module) && is_installed(&frames::code(frame.cast()?))?)
 }
 
-/// The module that a frame's globals name.
 pub fn module_of<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
     let globals = frame.attr(intern!(frame.py(), "f_globals"))?;
     Ok(globals.cast().ok().and_then(stack::module_name))
@@ -382,7 +377,6 @@ pub struct Importing {
     files: Vec<String>,
 }
 
-/// The imports in progress, if there are any: only then frames are looked at.
 pub fn going_on(py: Python<'_>) -> PyResult<Option<Importing>> {
     match (LOCKS.get(), FIND_AND_LOAD.get()) {
         (Some(locks), Some(find_and_load)) if !locks.bind(py).is_empty() => {

@@ -14,7 +14,6 @@ pub fn groups() -> Vec<PathBuf> {
     vec!["/etc/group".into()]
 }
 
-/// A file in the home directory.
 pub fn in_home(name: &str) -> PathBuf {
     Path::new(&home()).join(name)
 }

@@ -20,8 +20,7 @@ static FOREIGN: AtomicBool = AtomicBool::new(false);
 /// The directory of the standard library's extension modules.
 static EXTENSIONS: Once<PathBuf> = Once::new();
 
-/// Returns whether a call may reach native code that is not of the standard library. Once true,
-/// this stays true.
+/// Once true, this stays true.
 pub fn foreign() -> bool {
     FOREIGN.load(Ordering::Relaxed)
 }

@@ -60,11 +60,8 @@ static SYSTEM: OnceLock<System> = OnceLock::new();
 
 /// Where code is from.
 pub enum Source<'py> {
-    /// The interpreter.
     Interpreter,
-    /// A file, or an archive.
     File(Vec<u8>),
-    /// A loader that is not the import system's own.
     Loader(Bound<'py, PyAny>),
     /// The import system, which was changed.
     Changed,
@@ -72,7 +69,6 @@ pub enum Source<'py> {
     Elsewhere,
 }
 
-/// Reads the import system.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     if SYSTEM.get().is_some() {
         return Ok(());
@@ -170,7 +166,6 @@ impl Part {
     }
 }
 
-/// The number of names that do not begin so.
 fn count_others(of: &Bound<'_, PyDict>, beginning: &str) -> usize {
     let is_other = |name: &Bound<'_, PyAny>| {
         let name = name.cast_exact::<PyString>();
@@ -179,7 +174,6 @@ fn count_others(of: &Bound<'_, PyDict>, beginning: &str) -> usize {
     of.iter().filter(|(name, _)| is_other(name)).count()
 }
 
-/// Returns where the code is from that is about to run.
 pub fn source(py: Python<'_>) -> PyResult<Source<'_>> {
     let (Some(system), Some(frame)) = (SYSTEM.get(), frames::current_frame(py)) else {
         return Ok(Source::Elsewhere);

@@ -7,10 +7,7 @@ use crate::python::cpython::calling;
 use crate::python::cpython::objects;
 use crate::python::cpython::once::intern;
 
-/// Its list; `None` if other code put something else in its place.
-///
-/// # Errors
-/// The error of importing `sys`, if other code removed it.
+/// `sys.path`; `None` if other code put something else in its place.
 pub fn list(py: Python<'_>) -> PyResult<Option<Bound<'_, PyList>>> {
     // An import statement would take longer than all else that making a guard does.
     let sys = match objects::module_of_name(intern!(py, "sys")) {

@@ -8,10 +8,8 @@ use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 use crate::python::cpython::once::{Once, intern};
 
-/// The directory of the standard library's code.
 static STANDARD_LIBRARY: Once<String> = Once::new();
 
-/// Finds the directory of the standard library.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     STANDARD_LIBRARY.get_or_try_init(py, || {
         let file = calling::import(py, "os")?

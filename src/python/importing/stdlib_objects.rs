@@ -46,7 +46,6 @@ pub struct StandardLibrary {
 }
 
 impl StandardLibrary {
-    /// Reads it, the first time.
     pub fn get(py: Python<'_>) -> PyResult<&Self> {
         KNOWN.get_or_try_init(py, || {
             let modules: AHashSet<String> = calling::import(py, "sys")?
@@ -102,7 +101,6 @@ impl StandardLibrary {
         })
     }
 
-    /// Returns whether a top-level module of this name is in the standard library.
     pub fn is_standard(&self, module: &str) -> bool {
         self.modules.contains(module)
     }

@@ -26,7 +26,6 @@ const LONGEST: u64 = 1;
 /// The bytes of lines that wait for a full disk or a slow reader; further lines are lost.
 const MOST_WAITING: usize = 16 << 20;
 
-/// All logs, which are written when the process ends.
 static ALL: Mutex<Vec<Weak<Sink>>> = Mutex::new(Vec::new());
 
 thread_local! {
@@ -55,7 +54,6 @@ pub struct Sink {
     reader: OnceLock<ThreadId>,
 }
 
-/// The file of a log.
 pub struct LogFile {
     /// `None` as it is dropped.
     file: Option<File>,
@@ -78,7 +76,6 @@ impl LogFile {
         }
     }
 
-    /// Its descriptor, if that is still the one that was opened.
     fn own(&self) -> Option<&File> {
         let file = self.file.as_ref()?;
         (identity(file) == self.identity).then_some(file)
@@ -97,7 +94,6 @@ impl LogFile {
         }
     }
 
-    /// Opens it once more.
     fn again(&self) -> std::io::Result<File> {
         let path = self.path.clone().ok_or(ErrorKind::NotFound)?;
         let path = decode::native_path(path.into());
@@ -117,7 +113,6 @@ impl Drop for LogFile {
     }
 }
 
-/// The device and the number of an open file.
 #[cfg(unix)]
 fn identity(file: &File) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
@@ -174,12 +169,10 @@ impl Sink {
         sink
     }
 
-    /// Its file, if it has one.
     pub fn file(&self) -> Option<&LogFile> {
         self.file.as_ref()
     }
 
-    /// The number of lines that were lost.
     pub fn lost(&self) -> u64 {
         self.lines().map_or(0, |lines| lines.lost)
     }
@@ -312,12 +305,10 @@ impl Sink {
         Some(std::mem::take(&mut lines.buffer))
     }
 
-    /// Ends a wait for lines.
     pub fn wake(&self) {
         self.added.notify_all();
     }
 
-    /// Takes no lines from now on.
     pub fn close(&self) {
         self.flush_patiently();
         if let Some(mut lines) = self.lines() {
@@ -333,7 +324,6 @@ impl Drop for Sink {
     }
 }
 
-/// Writes lines; returns what `LogFile::append` does.
 fn write_all(
     to: &LogFile,
     mut file: &File,
@@ -404,7 +394,6 @@ pub fn flush_all() {
     }
 }
 
-/// Returns whether the running thread hands lines over.
 pub fn hands_over() -> bool {
     HANDS_OVER.get()
 }

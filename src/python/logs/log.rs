@@ -12,7 +12,6 @@ use crate::python::values::addresses::SeenNetwork;
 /// The number of denials that are kept; further ones are only counted.
 const MAX_KEPT: usize = 1000;
 
-/// The log of one guard.
 #[derive(Default)]
 pub struct Log {
     denials: Mutex<Denials>,
@@ -32,7 +31,6 @@ struct Denials {
 }
 
 impl Log {
-    /// The recorder of a guard that observes.
     pub fn recorder(&self) -> &Recorder {
         self.recorder.get_or_init(Box::default)
     }
@@ -70,7 +68,6 @@ impl Log {
         earlier
     }
 
-    /// Returns the number of denials.
     pub fn total(&self) -> usize {
         self.denials
             .lock()
@@ -78,7 +75,6 @@ impl Log {
             .total
     }
 
-    /// The denials that are kept, in their order.
     pub fn kept<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
         let denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = denials.kept.iter();

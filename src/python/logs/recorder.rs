@@ -35,7 +35,6 @@ pub struct Records {
     pub log: Option<Arc<Mutex<LogFile>>>,
 }
 
-/// An effect that was seen.
 pub struct Entry {
     pub event: String,
     pub effect: Option<EventEffect>,
@@ -55,7 +54,6 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns another entry with the same contents.
     pub fn copy(&self, py: Python<'_>) -> Self {
         Self {
             event: self.event.clone(),
@@ -78,7 +76,6 @@ impl Entry {
     }
 }
 
-/// The effects that were seen under one guard.
 #[derive(Default)]
 pub struct Recorder {
     seen: Mutex<SeenOperation>,
@@ -95,7 +92,6 @@ pub struct SeenOperation {
     pub dropped: u64,
 }
 
-/// The keys are hashes already.
 #[derive(Default)]
 struct Same(u64);
 
@@ -112,12 +108,10 @@ impl Hasher for Same {
 }
 
 impl Recorder {
-    /// The effects that were seen.
     pub fn seen(&self) -> MutexGuard<'_, SeenOperation> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts an effect that was seen before.
     pub fn count(&self, key: u64, records: &Records) -> bool {
         let mut seen = self.seen();
         let Some(&place) = seen.places.get(&key) else {
@@ -131,7 +125,6 @@ impl Recorder {
         true
     }
 
-    /// Adds an effect that was not seen before.
     pub fn add(&self, key: u64, entry: Entry, records: &Records) {
         if let Some(log) = &records.log {
             write_line(log, &entry.line);
@@ -175,7 +168,6 @@ pub struct Decided {
 }
 
 impl Decided {
-    /// Notes an operation.
     pub fn note(&mut self, operation: Operation<'_>) {
         self.asked += 1;
         let (target, writes) = match operation {

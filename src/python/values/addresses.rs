@@ -12,7 +12,6 @@ use crate::policy::judge::{Host, family_of};
 use crate::python::cpython::descriptors;
 use crate::python::cpython::{calling, ffi as raw};
 
-/// Reads a host from an event's argument; `None` if it is not a host.
 pub fn read_host(object: &Bound<'_, PyAny>) -> Option<Host> {
     if object.is_none() {
         return Some(Host::Own);
@@ -62,13 +61,10 @@ pub fn look_up(py: Python<'_>, name: &str, family: i64) -> Vec<IpAddr> {
 // The network as one guard has seen it: names that were looked up, with their addresses, and
 // sockets that were connected.
 
-/// The number of addresses whose names are remembered; a guard knows no names for further ones.
 const MAX_ADDRESSES: usize = 10_000;
 
-/// The number of names for one address that are remembered.
 const MAX_NAMES: usize = 100;
 
-/// The network as one guard remembers it.
 #[derive(Default)]
 pub struct SeenNetwork(Mutex<SeenInner>);
 
@@ -84,12 +80,10 @@ impl SeenNetwork {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The names that were looked up to an address.
     pub fn names_of(&self, address: IpAddr) -> Vec<String> {
         self.lock().names.get(&address).cloned().unwrap_or_default()
     }
 
-    /// Remembers the addresses that a name was looked up to.
     pub fn remember(&self, name: &str, addresses: &[IpAddr]) {
         let mut seen = self.lock();
         for address in addresses {

@@ -18,7 +18,6 @@ const MOST_VALUES: usize = 1 << 20;
 /// The levels of lists, tuples and dicts.
 const DEEPEST: usize = 100;
 
-/// Copies values, up to the limits.
 pub struct Copier {
     bytes: usize,
     values: usize,
@@ -35,7 +34,6 @@ enum Reason {
     Class(String, &'static str),
     /// It is too large, or nested too deep.
     Limit(String),
-    /// It holds itself.
     Cycle,
     Error(PyErr),
 }
@@ -86,7 +84,6 @@ impl NotCopied {
     }
 }
 
-/// The article before the name of a class.
 fn article(class: &str) -> &'static str {
     match class.starts_with(['a', 'e', 'i', 'o', 'u', 'A', 'E', 'I', 'O', 'U']) {
         true => "an",
@@ -114,10 +111,6 @@ impl Default for Copier {
 }
 
 impl Copier {
-    /// Copies a value.
-    ///
-    /// # Errors
-    /// The reason why it cannot be.
     pub fn copy<'py>(
         &mut self,
         object: &Bound<'py, PyAny>,
@@ -299,7 +292,6 @@ fn shown(key: &Bound<'_, PyAny>) -> String {
     }
 }
 
-/// The function that makes data of an object of a class of this name.
 fn instead_of(class: &str) -> &'static str {
     match class {
         "PosixPath" | "WindowsPath" | "PurePosixPath" | "PureWindowsPath" | "Path" | "UUID"

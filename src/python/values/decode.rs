@@ -18,21 +18,15 @@ use crate::python::importing::stdlib;
 
 /// A name as an event gave it, with whatever keeps its bytes alive.
 pub enum NameArg<'a, 'py> {
-    /// The bytes of a path.
     Path(FsBytes<'a, 'py>),
     /// The bytes of a path that had to be made anew.
     Made(Vec<u8>),
-    /// An open file descriptor.
     Descriptor(i32),
     /// Nothing that can be judged.
     Unreadable,
 }
 
 /// Reads the name at a position of the event's arguments.
-///
-/// # Errors
-/// Errors raised by an object's `__fspath__` that are not an `Exception` (`KeyboardInterrupt`,
-/// say).
 pub fn name_at<'a, 'py>(
     args: &'a Bound<'py, PyTuple>,
     index: usize,
@@ -78,7 +72,6 @@ fn unreadable<'py>(py: Python<'py>, error: PyErr) -> PyResult<NameArg<'static, '
     }
 }
 
-/// The name in a `str` or `bytes`.
 fn plain_name<'a, 'py>(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Option<NameArg<'a, 'py>>> {
     if let Ok(text) = object.cast::<PyString>() {
         return Ok(Some(match raw::fs_encode(text) {
@@ -116,7 +109,6 @@ fn by_directory<'a, 'py>(text: Borrowed<'a, 'py, PyString>) -> PyResult<NameArg<
     })
 }
 
-/// Returns whether an object has a path, as `os.fspath` sees it.
 pub fn is_path_like(object: &Bound<'_, PyAny>) -> bool {
     let name = intern!(object.py(), "__fspath__");
     raw::type_lookup(&object.get_type(), name).is_some()
@@ -155,7 +147,6 @@ pub fn answers_the_same(object: &Bound<'_, PyAny>) -> PyResult<bool> {
         && has_builtin_str(&own)?)
 }
 
-/// Returns whether `str` in the code of a Python function is the class of that name.
 fn has_builtin_str(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = function.py();
     let name = intern!(py, "str");

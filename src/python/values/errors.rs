@@ -11,12 +11,10 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 pub use crate::python::cpython::ffi::class_name as type_name;
 
-/// The `repr` of an object.
 pub fn shown(object: &Bound<'_, PyAny>) -> String {
     calling::repr(object).map_or_else(|_| "…".to_owned(), |repr| repr.to_string())
 }
 
-/// An argument has another type than it accepts.
 pub fn wrong_type(argument: &str, accepted: &str, given: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!(
         "{argument} must be {accepted}, not {}",
@@ -37,7 +35,6 @@ pub fn wrong_type_write(
     ))
 }
 
-/// An option of a guard needs the monitor.
 pub fn without_monitor(argument: &str) -> PyErr {
     PyRuntimeError::new_err(format!("{argument} requires monitor_calls=True"))
 }
@@ -47,7 +44,6 @@ fn caused_by(py: Python<'_>, error: PyErr, cause: PyErr) -> PyErr {
     error
 }
 
-/// `oks` is a path where an iterable of paths is wanted.
 pub fn oks_is_one_path(oks: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!(
         "oks must be an iterable of paths, not one path of type {}: write mk_audit([{}])",
@@ -63,7 +59,6 @@ pub fn oks_not_iterable(oks: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
     oks_not_paths(oks)
 }
 
-/// `oks` is something other than paths. The message shows how to write it if that is known.
 pub fn oks_not_paths(oks: &Bound<'_, PyAny>) -> PyErr {
     let instead = if type_name(oks) == "Policy" {
         ": write policy.guard()"
@@ -83,14 +78,12 @@ pub fn oks_not_paths(oks: &Bound<'_, PyAny>) -> PyErr {
     ))
 }
 
-/// One of `oks` is empty.
 pub fn root_empty(index: usize) -> PyErr {
     PyValueError::new_err(format!(
         "oks[{index}] must not be empty: '.' is the current directory"
     ))
 }
 
-/// One of `oks` is no path.
 pub fn root_not_a_path(index: usize, item: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
     if !cause.is_instance_of::<PyTypeError>(item.py()) {
         return cause;
@@ -98,7 +91,6 @@ pub fn root_not_a_path(index: usize, item: &Bound<'_, PyAny>, cause: PyErr) -> P
     wrong_type(&format!("oks[{index}]"), "str, bytes or os.PathLike", item)
 }
 
-/// One of `oks` has text that the file system cannot encode.
 pub fn root_unreadable(index: usize, path: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
     let error = PyValueError::new_err(format!(
         "oks[{index}] must be a path that the file system can hold, not {}",
@@ -107,7 +99,6 @@ pub fn root_unreadable(index: usize, path: &Bound<'_, PyAny>, cause: PyErr) -> P
     caused_by(path.py(), error, cause)
 }
 
-/// It cannot be told where one of `oks` leads.
 pub fn root_unresolvable(index: usize, path: &Bound<'_, PyAny>, name: &[u8]) -> PyErr {
     if name.contains(&0) {
         return PyValueError::new_err(format!(
@@ -118,7 +109,6 @@ pub fn root_unresolvable(index: usize, path: &Bound<'_, PyAny>, name: &[u8]) -> 
     PyOSError::new_err(format!("oks[{index}] cannot be resolved: {}", shown(path)))
 }
 
-/// A callback cannot be called.
 pub fn not_callable(argument: &str, signature: &str, given: &Bound<'_, PyAny>) -> PyErr {
     // A path given there was meant as one more root.
     let is_path =
@@ -135,7 +125,6 @@ pub fn not_callable(argument: &str, signature: &str, given: &Bound<'_, PyAny>) -
     ))
 }
 
-/// A callback does not take the arguments that it will get.
 pub fn wrong_signature(argument: &str, signature: &str, given: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!(
         "{argument} must take the arguments {signature}, which {} does not",
@@ -152,7 +141,6 @@ pub fn not_a_plain_function(argument: &str, given: &Bound<'_, PyAny>) -> PyErr {
     ))
 }
 
-/// A callback returned a coroutine or another awaitable.
 pub fn returned_awaitable(argument: &str, returned: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!(
         "{argument} must return a plain value, not an awaitable of type {}; the operation is denied",
@@ -160,7 +148,6 @@ pub fn returned_awaitable(argument: &str, returned: &Bound<'_, PyAny>) -> PyErr 
     ))
 }
 
-/// `add_imports` on a guard without such packages.
 pub fn no_imports_to_add() -> PyErr {
     PyRuntimeError::new_err(
         "add_imports() is for guards with the rules of fastaudit 0.2 (fastaudit_rs.v02); a Policy \
@@ -168,13 +155,11 @@ pub fn no_imports_to_add() -> PyErr {
     )
 }
 
-/// An argument that demands CALL monitoring, on a Python that has none.
 #[cfg(not(Py_3_12))]
 pub fn no_monitoring(argument: &str) -> PyErr {
     PyRuntimeError::new_err(format!("{argument} requires Python 3.12+ sys.monitoring"))
 }
 
-/// The warning if nobody demands it.
 #[cfg(not(Py_3_12))]
 pub fn not_watched(py: Python<'_>) -> std::ffi::CString {
     let version = py.version_info();
@@ -186,7 +171,6 @@ pub fn not_watched(py: Python<'_>) -> std::ffi::CString {
     std::ffi::CString::new(text).unwrap_or_default()
 }
 
-/// Our monitor runs under another tool id already.
 #[cfg(Py_3_12)]
 pub fn other_tool_id(ours: i32) -> PyErr {
     PyRuntimeError::new_err(format!(
@@ -194,7 +178,6 @@ pub fn other_tool_id(ours: i32) -> PyErr {
     ))
 }
 
-/// The tool id belongs to another tool.
 #[cfg(Py_3_12)]
 pub fn tool_id_taken(id: i32, tool: &Bound<'_, PyAny>) -> PyErr {
     PyRuntimeError::new_err(format!(
@@ -203,7 +186,6 @@ pub fn tool_id_taken(id: i32, tool: &Bound<'_, PyAny>) -> PyErr {
     ))
 }
 
-/// Our tool id was taken from us.
 #[cfg(Py_3_12)]
 pub fn tool_id_lost(id: i32) -> PyErr {
     PyRuntimeError::new_err(format!(
@@ -212,7 +194,6 @@ pub fn tool_id_lost(id: i32) -> PyErr {
     ))
 }
 
-/// Another audit hook kept ours out.
 pub fn hook_vetoed(py: Python<'_>, cause: Option<PyErr>) -> PyErr {
     let error = PyRuntimeError::new_err(
         "the audit hook could not be installed: another audit hook refused it, so nothing would be guarded",
@@ -221,7 +202,6 @@ pub fn hook_vetoed(py: Python<'_>, cause: Option<PyErr>) -> PyErr {
     error
 }
 
-/// A guard is left in another context than it was entered in.
 pub fn left_elsewhere(py: Python<'_>, cause: PyErr) -> PyErr {
     if !cause.is_instance_of::<PyValueError>(py) {
         return cause;
@@ -233,19 +213,16 @@ pub fn left_elsewhere(py: Python<'_>, cause: PyErr) -> PyErr {
     caused_by(py, error, cause)
 }
 
-/// A guard that a `with` statement entered is left by other code.
 pub fn left_by_what_it_guards() -> PyErr {
     PyRuntimeError::new_err(
         "this guard was entered by a with statement, and is left by the end of that statement alone",
     )
 }
 
-/// `mk_audit` is called while it is being set up.
 pub fn being_installed() -> PyErr {
     PyRuntimeError::new_err("the audit hook is being installed by another call of mk_audit()")
 }
 
-/// The module is loaded in a Python that is not the first of the process.
 pub fn other_python() -> PyErr {
     PyImportError::new_err(
         "fastaudit_rs works in the first Python of a process alone, and that one has ended \
@@ -253,28 +230,24 @@ pub fn other_python() -> PyErr {
     )
 }
 
-/// The guard's context variable was changed, and the act would leave the guard.
 pub fn variable_changed() -> PyErr {
     PyPermissionError::new_err(
         "fastaudit_rs: the guard's context variable was changed, so no context can be entered or made",
     )
 }
 
-/// Guarded code may not change the guard's context variable in this way.
 pub fn variable_kept() -> PyErr {
     PyPermissionError::new_err(
         "fastaudit_rs: the guard's context variable keeps the guard while it is in force",
     )
 }
 
-/// A method of the standard library is called in a way that is not known here.
 pub fn unknown_method(class: &str, name: &str) -> PyErr {
     PyRuntimeError::new_err(format!(
         "fastaudit_rs: no guard can be held here: {class}.{name} is called in an unknown way"
     ))
 }
 
-/// No tool id is free.
 #[cfg(Py_3_12)]
 pub fn no_tool_id() -> PyErr {
     PyRuntimeError::new_err(
@@ -282,7 +255,6 @@ pub fn no_tool_id() -> PyErr {
     )
 }
 
-/// The error of a change by other code that would end a guard's watch over calls.
 #[cfg(Py_3_12)]
 pub fn would_blind() -> PyErr {
     PyPermissionError::new_err(
@@ -293,7 +265,6 @@ pub fn would_blind() -> PyErr {
 
 // Values of a policy as objects and expressions of Python.
 
-/// Returns a value of TOML as an expression of Python.
 pub fn literal(py: Python<'_>, value: &Value) -> Option<String> {
     let object = object(py, value).ok()?;
     Some(object.shown().ok()?.to_string_lossy().into_owned())
@@ -328,9 +299,6 @@ fn dict<'py>(py: Python<'py>, table: &Table) -> PyResult<Bound<'py, PyDict>> {
 }
 
 /// A copy of a suggestion: the reader may change it.
-///
-/// # Errors
-/// `TypeError` for values that no suggestion holds.
 pub fn copied<'py>(suggestion: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     copied_to(suggestion, DEEPEST)
 }
@@ -364,7 +332,6 @@ fn copied_to<'py>(value: &Bound<'py, PyAny>, depth: usize) -> PyResult<Bound<'py
     )))
 }
 
-/// A list of texts as Python writes it.
 pub fn list(texts: &[Bound<'_, PyString>]) -> Option<String> {
     let shown = texts
         .iter()
@@ -379,10 +346,7 @@ pub fn list(texts: &[Bound<'_, PyString>]) -> Option<String> {
 //
 // The words for wrong names are in `fastaudit_rs._near`, which is imported only for such an error.
 
-/// Calls a function of the module with the words.
-///
-/// # Errors
-/// The error raised by importing it, under a guard that lets nothing be imported.
+/// Calls a function of the module with the words, which a guard may not let be imported.
 pub fn near<'py>(
     py: Python<'py>,
     function: &str,

@@ -12,10 +12,8 @@ const MOST_OF_TEXT: usize = 2048;
 /// The bytes after which no more arguments are written.
 const MOST_OF_ARGUMENTS: usize = 8192;
 
-/// The depth to which collections are followed.
 const MAX_DEPTH: usize = 3;
 
-/// Stands for what was cut off.
 const MORE: &str = "…";
 
 /// Adds a text. Bytes that are not UTF-8 become U+FFFD, and no byte ends a line.
@@ -58,7 +56,6 @@ fn escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Adds a whole number.
 pub fn number(out: &mut Vec<u8>, number: i64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
@@ -77,7 +74,6 @@ pub fn number(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Adds arguments of an event: at most `most` of them.
 pub fn arguments(out: &mut Vec<u8>, args: &Bound<'_, PyTuple>, most: usize) {
     let start = out.len();
     let items = args.as_slice().iter().take(most);
@@ -136,13 +132,11 @@ fn value(out: &mut Vec<u8>, object: &Bound<'_, PyAny>, start: usize, depth: usiz
     }
 }
 
-/// Adds one value.
 pub fn whole(out: &mut Vec<u8>, object: &Bound<'_, PyAny>) {
     let start = out.len();
     value(out, object, start, MAX_DEPTH);
 }
 
-/// Adds a Python text.
 pub fn python_text(out: &mut Vec<u8>, given: &Bound<'_, PyString>) {
     match raw::fs_encode(given.as_borrowed()) {
         Ok(bytes) => text(out, bytes.as_bytes()),

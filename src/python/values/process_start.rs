@@ -34,14 +34,13 @@ thread_local! {
     static APPROVED: RefCell<Option<Approved>> = const { RefCell::new(None) };
 }
 
-/// Notes that the host approved an event. Only `subprocess.Popen` has events that follow.
+/// Only `subprocess.Popen` has events that follow.
 pub fn approved(event: &CStr, args: &Bound<'_, PyTuple>) {
     if event == c"subprocess.Popen" {
         replace(read(args));
     }
 }
 
-/// Forgets the approval on this thread.
 pub fn forget() {
     replace(None);
 }
@@ -144,7 +143,6 @@ impl Approved {
 
 // The program that an event is going to start.
 
-/// Returns the program that an event is going to start; `None` if that cannot be told.
 pub fn program(event: &CStr, args: &Bound<'_, PyTuple>) -> Option<PathBuf> {
     judge::program(&Os, event.to_bytes(), args, &own_path)
 }

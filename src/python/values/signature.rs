@@ -46,11 +46,8 @@ impl Standing {
 /// The parameters of a callback: as many as are given by position, and perhaps one more, `calls`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Takes {
-    /// True if it takes the given arguments.
     pub given: bool,
-    /// True if it takes one more.
     pub more: bool,
-    /// True if the additional parameter is called `calls`.
     pub is_named_calls: bool,
 }
 

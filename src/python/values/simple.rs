@@ -11,7 +11,6 @@ use crate::python::cpython::ffi as raw;
 use crate::python::cpython::objects::plain_str;
 use crate::python::values::{decode, errors};
 
-/// The depth to which collections are followed.
 const MAX_DEPTH: usize = 8;
 
 fn is_atom(object: &Bound<'_, PyAny>) -> bool {
@@ -29,11 +28,7 @@ pub fn is_plain(args: &Bound<'_, PyTuple>) -> bool {
     args.is_exact_instance_of::<PyTuple>() && args.iter_borrowed().all(|arg| is_atom(&arg))
 }
 
-/// The arguments of an event, with plain values in place of other objects: the same tuple if all
-/// are plain.
-///
-/// # Errors
-/// Errors raised by a `__repr__` that are not an `Exception` (`KeyboardInterrupt`, say).
+/// The arguments of an event, with plain values in place of other objects.
 pub fn tuple<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
     if is_plain(args) {
         return Ok(args.clone());
@@ -112,10 +107,6 @@ pub fn json<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     Ok(PyList::new(py, items)?.into_any())
 }
 
-/// The arguments of an event from a list of them.
-///
-/// # Errors
-/// `TypeError` for anything else.
 pub fn unjson<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     if object.is_instance_of::<PyString>() || object.is_instance_of::<PyDict>() {
         return Err(errors::wrong_type("fields[\"args\"]", "a list", object));
@@ -126,10 +117,7 @@ pub fn unjson<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> 
     )
 }
 
-/// `repr(object)`, or a stand-in if that fails: the denial stands either way.
-///
-/// # Errors
-/// Errors raised by `__repr__` that are not an `Exception` (`KeyboardInterrupt`, say).
+/// `repr(object)`, or a stand-in if that raises an `Exception`: the denial stands either way.
 pub fn shown<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let repr = match object.cast::<PyString>() {
         Ok(text) => raw::str_repr(text),
