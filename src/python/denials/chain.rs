@@ -2,7 +2,7 @@
 //! the user's code and of the import system.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTraceback};
+use pyo3::types::PyTraceback;
 
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::frames;
@@ -63,18 +63,16 @@ fn of_the_user<'a>(py: Python<'_>, sites: &'a [Site]) -> PyResult<Vec<&'a Site>>
     // Sites from here on are dropped with the next runner.
     let mut since_user = 0;
     for site in sites {
+        let module = site.module(py);
         if is_runner(py, site) {
             runners_left -= 1;
-            if site
-                .module(py)
-                .is_some_and(|own| is_of_package(own, STARTER))
-            {
+            if package_of(module) == STARTER {
                 since_user = 0;
             }
             kept.truncate(since_user);
             continue;
         }
-        if site.module(py).is_some_and(|own| is_one_of(own, &BETWEEN)) {
+        if BETWEEN.contains(&module) {
             continue;
         }
         kept.push(site);
@@ -85,27 +83,18 @@ fn of_the_user<'a>(py: Python<'_>, sites: &'a [Site]) -> PyResult<Vec<&'a Site>>
     Ok(kept)
 }
 
-fn is_one_of(module: &Bound<'_, PyString>, names: &[&str]) -> bool {
-    module.to_str().is_ok_and(|module| names.contains(&module))
-}
-
-fn is_of_package(module: &Bound<'_, PyString>, package: &str) -> bool {
-    module
-        .to_str()
-        .is_ok_and(|module| module.split('.').next() == Some(package))
+fn package_of(module: &str) -> &str {
+    module.split('.').next().unwrap_or_default()
 }
 
 /// Returns whether a function is of a runner of the user's code. Hooks in a `conftest.py`, which
 /// pytest calls, count as pytest's.
 fn is_runner(py: Python<'_>, site: &Site) -> bool {
-    let Some(module) = site.module(py) else {
-        return false;
-    };
-    let name = module.to_str().unwrap_or_default();
-    if name.rsplit('.').next() == Some("conftest") {
+    let module = site.module(py);
+    if module.rsplit('.').next() == Some("conftest") {
         return site.name(py).is_ok_and(|name| name.contains(".pytest_"));
     }
-    RUNNERS.iter().any(|package| is_of_package(module, package))
+    RUNNERS.contains(&package_of(module))
 }
 
 /// Returns whether code is of a library, or of the script that an installed package starts by.

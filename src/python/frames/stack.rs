@@ -12,14 +12,29 @@ const PACKAGE: &str = "fastaudit_rs";
 
 /// The innermost frame that is not of this package.
 pub fn first_foreign(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
-    let mut frame = frames::current_frame(py);
-    while let Some(current) = frame {
-        if !is_of_this_package(&current)? {
-            return Ok(Some(current));
+    for frame in frames(py) {
+        if !is_of_this_package(&frame)? {
+            return Ok(Some(frame));
         }
-        frame = outer(&current)?;
     }
     Ok(None)
+}
+
+/// The frames of this thread, the innermost first.
+pub fn frames(py: Python<'_>) -> impl Iterator<Item = Bound<'_, PyAny>> {
+    from(frames::current_frame(py))
+}
+
+/// A frame and those that called it.
+pub fn from(mut frame: Option<Bound<'_, PyAny>>) -> impl Iterator<Item = Bound<'_, PyAny>> {
+    // No frame object is made before it is asked for.
+    let mut is_first = true;
+    std::iter::from_fn(move || {
+        if !std::mem::take(&mut is_first) {
+            frame = frames::outer(frame.as_ref()?.cast().ok()?);
+        }
+        frame.clone()
+    })
 }
 
 pub fn outer<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -52,16 +67,15 @@ fn foreign_sites_of(frame: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Site>> {
         return Ok(Vec::new());
     };
     let mut sites = sites_of(frame)?;
-    sites.retain(|site| !site.module(py).is_some_and(names_ours));
+    sites.retain(|site| !is_ours(site.module(py)));
     Ok(sites)
 }
 
 /// The functions that led to this frame, the innermost first, and its own.
-pub fn sites_of(mut frame: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Site>> {
+pub fn sites_of(frame: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Site>> {
     let mut sites = Vec::with_capacity(USUAL_DEPTH);
-    while let Some(current) = frame {
-        sites.push(site(&current)?);
-        frame = outer(&current)?;
+    for frame in from(frame) {
+        sites.push(site(&frame)?);
     }
     Ok(sites)
 }
@@ -72,11 +86,12 @@ pub fn names(py: Python<'_>, sites: &[Site]) -> PyResult<Vec<String>> {
 }
 
 pub fn site(frame: &Bound<'_, PyAny>) -> PyResult<Site> {
-    let globals = frame.attr(intern!(frame.py(), "f_globals"))?;
-    let globals = globals.cast::<PyDict>().ok();
     Ok(Site {
         code: frames::code(frame.cast()?).unbind(),
-        module: globals.and_then(module_name).map(Bound::unbind),
+        module: globals(frame)?
+            .as_ref()
+            .and_then(module_name)
+            .map(Bound::unbind),
     })
 }
 
@@ -85,8 +100,12 @@ impl Site {
         self.code.bind(py)
     }
 
-    pub fn module<'py>(&self, py: Python<'py>) -> Option<&Bound<'py, PyString>> {
-        self.module.as_ref().map(|module| module.bind(py))
+    /// The name of its module; empty if it has none, or none that is UTF-8.
+    pub fn module<'a>(&'a self, py: Python<'a>) -> &'a str {
+        let module = self.module.as_ref().map(|module| module.bind(py));
+        module
+            .and_then(|module| module.to_str().ok())
+            .unwrap_or_default()
     }
 
     /// `module.function`.
@@ -113,17 +132,18 @@ pub fn own_name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 }
 
 pub fn is_of_this_package(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let module = globals(frame)?.as_ref().and_then(module_name);
+    Ok(module.is_some_and(|module| module.to_str().is_ok_and(is_ours)))
+}
+
+fn is_ours(module: &str) -> bool {
+    module.split('.').next() == Some(PACKAGE)
+}
+
+/// The globals of a frame's code; `None` if other code put something else in their place.
+pub fn globals<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyDict>>> {
     let globals = frame.attr(intern!(frame.py(), "f_globals"))?;
-    Ok(globals.cast::<PyDict>().is_ok_and(is_ours))
-}
-
-fn is_ours(globals: &Bound<'_, PyDict>) -> bool {
-    module_name(globals).as_ref().is_some_and(names_ours)
-}
-
-fn names_ours(module: &Bound<'_, PyString>) -> bool {
-    let module = module.to_str();
-    module.is_ok_and(|module| module.split('.').next() == Some(PACKAGE))
+    Ok(globals.cast_into().ok())
 }
 
 /// The `__name__` of a module, from its globals.

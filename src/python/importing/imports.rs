@@ -17,15 +17,19 @@ use crate::python::importing::{loads, stdlib};
 /// The directories that modules are installed in, the standard library's among them.
 static LIBRARIES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
 
-/// The code of the function that loads a module that is not loaded yet.
-static FIND_AND_LOAD: OnceLock<Py<PyAny>> = OnceLock::new();
+/// The objects that tell of an import in progress.
+struct ImportSystem {
+    /// The code of the function that loads a module that is not loaded yet.
+    find_and_load: Py<PyAny>,
+    /// The code of the function by which the import system calls others.
+    calls: Py<PyAny>,
+    /// The native functions that run the code of an extension module.
+    run_extensions: [Py<PyAny>; 2],
+    /// The locks of the modules that are being imported.
+    locks: Py<PyDict>,
+}
 
-/// The code of the function by which the import system calls others, and the native functions that run
-/// the code of an extension module.
-static EXTENSIONS: OnceLock<(Py<PyAny>, [Py<PyAny>; 2])> = OnceLock::new();
-
-/// The locks of the modules that are being imported.
-static LOCKS: OnceLock<Py<PyDict>> = OnceLock::new();
+static SYSTEM: OnceLock<ImportSystem> = OnceLock::new();
 
 /// The beginning of the file names of modules that are part of the interpreter.
 const FROZEN: &[u8] = b"<frozen ";
@@ -68,19 +72,20 @@ pub fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
 }
 
 pub fn know_import_system(py: Python<'_>) -> PyResult<()> {
-    if FIND_AND_LOAD.get().is_none() {
-        let import_system = calling::import(py, "_frozen_importlib")?;
-        let function = import_system.attr("_find_and_load")?;
-        let locks = import_system.attr("_module_locks")?.cast_into()?;
-        let _ = LOCKS.set(locks.unbind());
-        loads::prepare(py)?;
-        let calls = import_system.attr("_call_with_frames_removed")?;
+    if SYSTEM.get().is_none() {
+        let system = calling::import(py, "_frozen_importlib")?;
         let native = calling::import(py, "_imp")?;
-        let runs = ["create_dynamic", "exec_dynamic"].map(|name| native.attr(name));
-        let [creates, executes] = runs;
-        let runs = [creates?.unbind(), executes?.unbind()];
-        let _ = EXTENSIONS.set((calls.attr("__code__")?.unbind(), runs));
-        let _ = FIND_AND_LOAD.set(function.attr("__code__")?.unbind());
+        let code = |name| PyResult::Ok(system.attr(name)?.attr("__code__")?.unbind());
+        loads::prepare(py)?;
+        let _ = SYSTEM.set(ImportSystem {
+            find_and_load: code("_find_and_load")?,
+            calls: code("_call_with_frames_removed")?,
+            run_extensions: [
+                native.attr("create_dynamic")?.unbind(),
+                native.attr("exec_dynamic")?.unbind(),
+            ],
+            locks: system.attr("_module_locks")?.cast_into()?.unbind(),
+        });
     }
     Ok(())
 }
@@ -108,22 +113,20 @@ pub fn is_library_path(path: &[u8]) -> bool {
 
 /// The package whose import the current code is part of, the outermost one.
 pub fn package_being_imported(py: Python<'_>) -> PyResult<Option<String>> {
-    let Some(find_and_load) = FIND_AND_LOAD.get() else {
+    let Some(system) = SYSTEM.get() else {
         return Ok(None);
     };
     let mut package = None;
-    let mut frame = frames::current_frame(py);
-    while let Some(current) = frame {
-        let code = frames::code(current.cast()?);
-        if code.is(find_and_load) {
-            let name = name_in(&current)?;
+    for frame in stack::frames(py) {
+        let code = frames::code(frame.cast()?);
+        if code.is(&system.find_and_load) {
+            let name = name_in(&frame)?;
             let name = name.to_string_lossy();
             package = name.split('.').next().map(str::to_owned);
         }
         if !is_installed(&code)? {
             break;
         }
-        frame = stack::outer(&current)?;
     }
     Ok(package)
 }
@@ -131,14 +134,12 @@ pub fn package_being_imported(py: Python<'_>) -> PyResult<Option<String>> {
 /// Returns whether the code comes from an installed module.
 pub fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     let file = code.attr(intern!(code.py(), "co_filename"))?;
-    let Ok(file) = file.cast::<PyString>() else {
-        return Ok(false);
-    };
-    let Ok(file) = file.to_str() else {
-        return Ok(false);
-    };
-    let file = file.as_bytes();
-    Ok(file.starts_with(FROZEN) || is_library_path(file))
+    let file = file.cast::<PyString>().ok();
+    Ok(file.is_some_and(|file| file.to_str().is_ok_and(is_installed_file)))
+}
+
+fn is_installed_file(file: &str) -> bool {
+    file.as_bytes().starts_with(FROZEN) || is_library_path(file.as_bytes())
 }
 
 fn is_importer(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -154,19 +155,17 @@ fn is_importer(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// The module whose code the import system is about to run.
 pub fn module_being_loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyString>>> {
-    let Some(find_and_load) = FIND_AND_LOAD.get() else {
+    let Some(system) = SYSTEM.get() else {
         return Ok(None);
     };
-    let mut frame = frames::current_frame(py);
-    while let Some(current) = frame {
-        let code = frames::code(current.cast()?);
-        if code.is(find_and_load) {
-            return name_in(&current).map(Some);
+    for frame in stack::frames(py) {
+        let code = frames::code(frame.cast()?);
+        if code.is(&system.find_and_load) {
+            return name_in(&frame).map(Some);
         }
-        if !is_importer(&current)? {
+        if !is_importer(&frame)? {
             return Ok(None);
         }
-        frame = stack::outer(&current)?;
     }
     Ok(None)
 }
@@ -174,19 +173,17 @@ pub fn module_being_loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyString
 /// Returns whether the import system runs, called by an import or by installed modules that take part in
 /// it, and no code of a guest.
 pub fn is_run_by_imports(py: Python<'_>) -> PyResult<bool> {
-    let Some(find_and_load) = FIND_AND_LOAD.get() else {
+    let Some(system) = SYSTEM.get() else {
         return Ok(false);
     };
-    let mut frame = frames::current_frame(py);
-    while let Some(current) = frame {
-        let code = frames::code(current.cast()?);
-        if code.is(find_and_load) {
+    for frame in stack::frames(py) {
+        let code = frames::code(frame.cast()?);
+        if code.is(&system.find_and_load) {
             return Ok(true);
         }
         if frames::get(&code, frames::GUEST) != 0 || !is_installed(&code)? {
             return Ok(false);
         }
-        frame = stack::outer(&current)?;
     }
     Ok(false)
 }
@@ -200,16 +197,14 @@ fn name_in<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
 
 /// Returns whether an installed module imports, not the guarded code itself.
 pub fn is_in_turn(py: Python<'_>) -> PyResult<bool> {
-    let mut frame = frames::current_frame(py);
-    while let Some(current) = frame {
-        let code = frames::code(current.cast()?);
+    for frame in stack::frames(py) {
+        let code = frames::code(frame.cast()?);
         if !is_installed(&code)? {
             return Ok(false);
         }
-        if !is_importer(&current)? {
+        if !is_importer(&frame)? {
             return Ok(true);
         }
-        frame = stack::outer(&current)?;
     }
     // The interpreter itself.
     Ok(true)
@@ -227,17 +222,16 @@ fn is_importing_by(
     packages: &[String],
     trusts: impl Fn(&Bound<'_, PyAny>, &Bound<'_, PyAny>) -> PyResult<bool>,
 ) -> PyResult<bool> {
-    let Some(find_and_load) = FIND_AND_LOAD.get() else {
+    let Some(system) = SYSTEM.get() else {
         return Ok(false);
     };
-    let mut frame = frames::current_frame(py);
     // The function that the import system called, if any, and the frame that called it.
     let mut called = None;
     let mut caller = None;
-    while let Some(current) = frame {
-        let code = frames::code(current.cast()?);
-        if code.is(find_and_load) {
-            let name = name_in(&current)?;
+    for frame in stack::frames(py) {
+        let code = frames::code(frame.cast()?);
+        if code.is(&system.find_and_load) {
+            let name = name_in(&frame)?;
             let name = name.to_string_lossy();
             if packages
                 .iter()
@@ -252,15 +246,14 @@ fn is_importing_by(
             }
             (called, caller) = (None, None);
         }
-        if !trusts(&current, &code)? {
+        if !trusts(&frame, &code)? {
             return Ok(false);
         }
-        if !is_importer(&current)? {
+        if !is_importer(&frame)? {
             (called, caller) = (Some(code), None);
         } else if called.is_some() && caller.is_none() {
-            caller = Some(current.clone());
+            caller = Some(frame.clone());
         }
-        frame = stack::outer(&current)?;
     }
     Ok(false)
 }
@@ -269,15 +262,15 @@ fn is_importing_by(
 /// itself.
 fn is_running_extension(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = frame.py();
-    let Some((calls, runs)) = EXTENSIONS.get() else {
+    let Some(system) = SYSTEM.get() else {
         return Ok(false);
     };
-    if !frames::code(frame.cast()?).is(calls) {
+    if !frames::code(frame.cast()?).is(&system.calls) {
         return Ok(false);
     }
     let locals = frame.attr(intern!(py, "f_locals"))?;
     let function = locals.item(intern!(py, "f"))?;
-    Ok(runs.iter().any(|run| function.is(run)))
+    Ok(system.run_extensions.iter().any(|run| function.is(run)))
 }
 
 /// Returns whether code is a module's, or is by its name a function that imports consist of:
@@ -291,36 +284,31 @@ fn is_called_by_imports(code: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// Returns whether a function of the standard library called the current code, with code of
 /// installed modules alone in between.
 pub fn is_called_by(py: Python<'_>, module: &str, function: &str) -> PyResult<bool> {
-    let mut frame = frames::current_frame(py);
-    while let Some(current) = frame {
-        let code = frames::code(current.cast()?);
-        if !is_installed(&code)? {
-            return Ok(false);
-        }
-        let name = code.attr(intern!(py, "co_name"))?;
-        if name.equals(function)? && module_of(&current)?.is_some_and(|name| name == module) {
-            return Ok(true);
-        }
-        frame = stack::outer(&current)?;
-    }
-    Ok(false)
+    is_in_any(py, module, &[function], is_installed)
 }
 
 /// Returns whether one of these functions of the standard library called the current code, or is
 /// it, with code of the standard library alone in between.
 pub fn is_in_function(py: Python<'_>, module: &str, functions: &[&str]) -> PyResult<bool> {
-    let mut frame = frames::current_frame(py);
-    while let Some(current) = frame {
-        let code = frames::code(current.cast()?);
-        if !stdlib::is_standard_library(&code)? {
+    is_in_any(py, module, functions, stdlib::is_standard_library)
+}
+
+fn is_in_any(
+    py: Python<'_>,
+    module: &str,
+    functions: &[&str],
+    trusts: fn(&Bound<'_, PyAny>) -> PyResult<bool>,
+) -> PyResult<bool> {
+    for frame in stack::frames(py) {
+        let code = frames::code(frame.cast()?);
+        if !trusts(&code)? {
             return Ok(false);
         }
         let name = code.attr(intern!(py, "co_name"))?;
         let is_one = |name: &Bound<'_, PyString>| functions.iter().any(|own| name == own);
-        if name.cast().is_ok_and(is_one) && module_of(&current)?.is_some_and(|own| own == module) {
+        if name.cast().is_ok_and(is_one) && module_of(&frame)?.is_some_and(|own| own == module) {
             return Ok(true);
         }
-        frame = stack::outer(&current)?;
     }
     Ok(false)
 }
@@ -335,19 +323,17 @@ pub fn is_innermost(py: Python<'_>, module: &str) -> PyResult<bool> {
 }
 
 pub fn module_of<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
-    let globals = frame.attr(intern!(frame.py(), "f_globals"))?;
-    Ok(globals.cast().ok().and_then(stack::module_name))
+    Ok(stack::globals(frame)?.as_ref().and_then(stack::module_name))
 }
 
 /// Returns whether a frame runs code of a module of the standard library, or of one below it.
 pub fn is_of_module(frame: &Bound<'_, PyAny>, module: &str) -> PyResult<bool> {
-    let globals = frame.attr(intern!(frame.py(), "f_globals"))?;
-    let Ok(globals) = globals.cast::<PyDict>() else {
+    let Some(globals) = stack::globals(frame)? else {
         return Ok(false);
     };
-    let name = stack::module_name(globals);
+    let name = stack::module_name(&globals);
     let is_named = name.is_some_and(|name| is_within_module(&name.to_string_lossy(), module));
-    Ok(is_named && stack::are_of_their_module(globals)?)
+    Ok(is_named && stack::are_of_their_module(&globals)?)
 }
 
 /// Returns whether the current call is part of importing one of these modules, which the host
@@ -361,12 +347,11 @@ pub fn is_importing_named(py: Python<'_>, modules: &[String]) -> PyResult<bool> 
 
 /// Returns whether the frame's code is that of a module that was imported, not of the main program.
 pub fn is_of_imported_module(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let globals = frame.attr(intern!(frame.py(), "f_globals"))?;
-    let Ok(globals) = globals.cast::<PyDict>() else {
+    let Some(globals) = stack::globals(frame)? else {
         return Ok(false);
     };
-    let is_main = stack::module_name(globals).is_none_or(|name| name == "__main__");
-    Ok(!is_main && stack::are_of_their_module(globals)?)
+    let is_main = stack::module_name(&globals).is_none_or(|name| name == "__main__");
+    Ok(!is_main && stack::are_of_their_module(&globals)?)
 }
 
 /// The imports in progress, for a later report.
@@ -378,23 +363,19 @@ pub struct Importing {
 }
 
 pub fn going_on(py: Python<'_>) -> PyResult<Option<Importing>> {
-    match (LOCKS.get(), FIND_AND_LOAD.get()) {
-        (Some(locks), Some(find_and_load)) if !locks.bind(py).is_empty() => {
-            note(find_and_load.bind(py)).map(Some)
-        }
+    match SYSTEM.get() {
+        Some(system) if !system.locks.bind(py).is_empty() => note(py, system).map(Some),
         _ => Ok(None),
     }
 }
 
 #[cold]
-fn note(find_and_load: &Bound<'_, PyAny>) -> PyResult<Importing> {
-    let py = find_and_load.py();
+fn note(py: Python<'_>, system: &ImportSystem) -> PyResult<Importing> {
     let (mut packages, mut files) = (Vec::new(), Vec::<String>::new());
-    let mut frame = frames::current_frame(py);
-    while let Some(current) = frame {
-        let code = frames::code(current.cast()?);
-        if code.is(find_and_load) {
-            let name = name_in(&current)?;
+    for frame in stack::frames(py) {
+        let code = frames::code(frame.cast()?);
+        if code.is(&system.find_and_load) {
+            let name = name_in(&frame)?;
             let name = name.to_string_lossy();
             let package = name.split('.').next().unwrap_or_default();
             packages.push((package.to_owned(), files.len()));
@@ -405,7 +386,6 @@ fn note(find_and_load: &Bound<'_, PyAny>) -> PyResult<Importing> {
         if !files.iter().any(|own| *own == file) {
             files.push(file.into_owned());
         }
-        frame = stack::outer(&current)?;
     }
     Ok(Importing { packages, files })
 }
@@ -415,11 +395,7 @@ impl Importing {
     /// code alone runs.
     pub fn package(&self, py: Python<'_>) -> Option<&str> {
         learn_libraries(py).ok()?;
-        let is_installed = |file: &String| {
-            let file = file.as_bytes();
-            file.starts_with(FROZEN) || is_library_path(file)
-        };
-        let installed = self.files.iter().take_while(|file| is_installed(file));
+        let installed = self.files.iter().take_while(|file| is_installed_file(file));
         let installed = installed.count();
         let found = self.packages.iter().rev();
         let mut found = found.filter(|(_, files)| *files <= installed);
