@@ -83,7 +83,7 @@ impl Asked {
 
     /// Lets the hint cover the needs of an earlier denial as well.
     pub fn follow(&self, earlier: Py<Denial>) {
-        let before = earlier.get().asked.as_ref();
+        let before = earlier.get().decision.asked.as_ref();
         let before = before.and_then(|asked| asked.earlier.get());
         let count = before.map_or(0, |(_, count)| *count) + 1;
         if count <= MOST_EARLIER {
@@ -101,7 +101,7 @@ impl Asked {
             return known;
         }
         let find = || -> PyResult<Vec<Lack>> {
-            let Some(why) = denial.why else {
+            let Some(why) = denial.decision.why else {
                 return Ok(Vec::new());
             };
             self.find(&denial.event, denial.args.bind(py), why, None)
@@ -122,7 +122,7 @@ impl Asked {
         let mut earlier = self.earlier.get();
         while let Some((denial, _)) = earlier {
             let denial = denial.get();
-            let Some(asked) = &denial.asked else {
+            let Some(asked) = &denial.decision.asked else {
                 break;
             };
             before.push(asked.own_lacks(py, denial));

@@ -66,23 +66,7 @@ pub struct Denial {
     pub args: Py<PyTuple>,
     message: OnceLock<Py<PyString>>,
     first_line: Option<FirstLine>,
-    /// Position among the arguments of the path that decided.
-    pub path: Option<usize>,
-    /// The place that the path leads to.
-    pub(super) resolved: Option<Py<PyString>>,
-    /// The link that would be made, where `resolved` is that which it leads to.
-    pub(super) link: Option<Py<PyString>>,
-    /// The reason; `None` if the event is denied as such.
-    pub why: Option<Why>,
-    pub(super) roots: Option<Py<PyTuple>>,
-    /// The data for its hint.
-    pub asked: Option<Asked>,
-    pub(super) told: Option<Box<LegacyContext>>,
-    pub(super) place: Option<SourcePlace>,
-    /// The name of the tool in whose course it was asked for.
-    pub(super) tool: Option<String>,
-    /// The library of native code that asked for it.
-    pub(super) library: Option<Library>,
+    pub decision: Decision,
     read: OnceLock<Box<Read>>,
 }
 
@@ -130,17 +114,17 @@ pub enum Message<'py> {
 
 /// The decision behind a denial.
 #[derive(Default)]
-pub struct Decision<'py> {
+pub struct Decision {
     /// Position among the arguments of the path that may not be used so.
     pub path: Option<usize>,
     /// The place that it leads to.
-    pub resolved: Option<Bound<'py, PyString>>,
+    pub resolved: Option<Py<PyString>>,
     /// The link that would be made, where `resolved` is that which it leads to.
-    pub link: Option<Bound<'py, PyString>>,
-    /// The policy that denied it.
+    pub link: Option<Py<PyString>>,
+    /// The reason; `None` if the event is denied as such.
     pub why: Option<Why>,
     /// The roots of the guard; `None` if it failed to check.
-    pub roots: Option<Bound<'py, PyTuple>>,
+    pub roots: Option<Py<PyTuple>>,
     /// The data for its hint; `None` if the guard failed to check.
     pub asked: Option<Asked>,
     /// The additional facts under the rules of fastaudit 0.2.
@@ -223,7 +207,7 @@ impl Denial {
         event: Cow<'static, str>,
         args: &Bound<'_, PyTuple>,
         message: Message<'_>,
-        decision: Decision<'_>,
+        decision: Decision,
     ) -> PyResult<Self> {
         let (message, first_line) = match message {
             Message::Written(message) => (OnceLock::from(message.unbind()), None),
@@ -234,16 +218,7 @@ impl Denial {
             args: simple::tuple(args)?.unbind(),
             message,
             first_line,
-            path: decision.path,
-            resolved: decision.resolved.map(Bound::unbind),
-            link: decision.link.map(Bound::unbind),
-            why: decision.why,
-            roots: decision.roots.map(Bound::unbind),
-            asked: decision.asked,
-            told: decision.told,
-            place: decision.place,
-            tool: decision.tool,
-            library: decision.library,
+            decision,
             read: OnceLock::new(),
         })
     }
@@ -262,11 +237,11 @@ impl Denial {
     }
 
     pub fn is_of_native_code(&self) -> bool {
-        self.library.is_some()
+        self.decision.library.is_some()
     }
 
     pub fn path_text(&self, py: Python<'_>) -> Option<String> {
-        let path = self.text_at(py, self.path?).ok()??;
+        let path = self.text_at(py, self.decision.path?).ok()??;
         Some(path.bind(py).to_string_lossy().into_owned())
     }
 
@@ -295,7 +270,7 @@ impl Denial {
     /// left no longer know their callers, so the longest chain seen counts.
     pub(super) fn chain_of(&self, traceback: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         let py = traceback.py();
-        let Some(sites) = self.told.as_ref().and_then(|told| told.sites.as_ref()) else {
+        let Some(sites) = self.legacy_sites() else {
             return self.chain_of_frames(traceback);
         };
         let mut chain = stack::names(py, sites)?;
@@ -303,6 +278,10 @@ impl Denial {
             chain.push(callee.bind(py).to_string_lossy().into_owned());
         }
         Ok(chain)
+    }
+
+    fn legacy_sites(&self) -> Option<&Vec<Site>> {
+        self.decision.told.as_ref()?.sites.as_ref()
     }
 
     fn chain_of_frames(&self, traceback: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
@@ -328,7 +307,7 @@ impl Denial {
 
     /// Notes the call chain while the denied operation is still going on.
     pub fn note_chain(&self, py: Python<'_>) -> PyResult<()> {
-        if self.told.is_some() {
+        if self.decision.told.is_some() {
             return Ok(());
         }
         self.keep_chain(&chain::shown(py, None)?);

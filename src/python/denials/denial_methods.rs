@@ -57,7 +57,9 @@ impl Denial {
     #[getter]
     fn effect(&self) -> Option<&'static str> {
         self.effect_of().map(|effect| match effect {
-            EventEffect::Open if self.why == Some(Why::Unreadable) => EventEffect::Read.name(),
+            EventEffect::Open if self.decision.why == Some(Why::Unreadable) => {
+                EventEffect::Read.name()
+            }
             EventEffect::Open => EventEffect::Write.name(),
             effect => effect.name(),
         })
@@ -65,7 +67,7 @@ impl Denial {
 
     #[getter]
     fn path(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
-        match self.path {
+        match self.decision.path {
             Some(index) => self.text_at(py, index),
             None => Ok(None),
         }
@@ -73,17 +75,17 @@ impl Denial {
 
     #[getter]
     fn resolved(&self, py: Python<'_>) -> Option<Py<PyString>> {
-        Some(self.resolved.as_ref()?.clone_ref(py))
+        Some(self.decision.resolved.as_ref()?.clone_ref(py))
     }
 
     #[getter]
     fn link(&self, py: Python<'_>) -> Option<Py<PyString>> {
-        Some(self.link.as_ref()?.clone_ref(py))
+        Some(self.decision.link.as_ref()?.clone_ref(py))
     }
 
     #[getter]
     fn rule(&self) -> Option<&'static str> {
-        self.why.map(Why::field)
+        self.decision.why.map(Why::field)
     }
 
     #[getter]
@@ -132,7 +134,7 @@ impl Denial {
 
     #[getter]
     pub fn roots(&self, py: Python<'_>) -> Py<PyTuple> {
-        match &self.roots {
+        match &self.decision.roots {
             Some(roots) => roots.clone_ref(py),
             None => PyTuple::empty(py).unbind(),
         }
@@ -140,27 +142,27 @@ impl Denial {
 
     #[getter]
     fn origin(&self) -> Option<&str> {
-        self.told.as_ref()?.origin.as_deref()
+        self.decision.told.as_ref()?.origin.as_deref()
     }
 
     #[getter]
     fn tool(&self) -> Option<&str> {
-        self.tool.as_deref()
+        self.decision.tool.as_deref()
     }
 
     #[getter]
     fn library(&self) -> Option<&str> {
-        self.library.as_ref().map(|library| library.file.as_str())
+        Some(self.decision.library.as_ref()?.file.as_str())
     }
 
     #[getter]
     fn package(&self) -> Option<&str> {
-        self.library.as_ref()?.package.as_deref()
+        self.decision.library.as_ref()?.package.as_deref()
     }
 
     #[getter]
     fn place(&self, py: Python<'_>) -> Option<String> {
-        self.place.as_ref().map(|place| place.text(py))
+        Some(self.decision.place.as_ref()?.text(py))
     }
 
     /// The functions that led to the operation, the outermost first.
@@ -265,25 +267,21 @@ impl Denial {
                 PyKeyError::new_err(format!("fields must have the key {name:?} of to_dict()"))
             })
         };
-        let text = |name: &str| told_text(name, field(name)?);
-        let place = |name: &str| -> PyResult<Option<Bound<'_, PyString>>> {
+        let text = |name: &str| told_text(name, "a str", field(name)?);
+        let place = |name: &str| -> PyResult<Option<Py<PyString>>> {
             let value = field(name)?;
-            if value.is_none() {
-                return Ok(None);
+            match value.is_none() {
+                true => Ok(None),
+                false => told_text(name, "a str or None", value).map(|text| Some(text.unbind())),
             }
-            let value = value.cast_into::<PyString>().map_err(|error| {
-                let argument = format!("fields[{name:?}]");
-                errors::wrong_type(&argument, "a str or None", &error.into_inner())
-            })?;
-            plain_str(value).map(Some)
         };
         let optional = |name: &str| -> PyResult<Option<String>> {
-            Ok(place(name)?.map(|value| value.to_string_lossy().into_owned()))
+            Ok(place(name)?.map(|value| value.bind(py).to_string_lossy().into_owned()))
         };
         let args = simple::unjson(&field("args")?)?;
         let roots = field("roots")?.iterate()?;
         let roots = roots
-            .map(|root| told_text("roots", root?))
+            .map(|root| told_text("roots", "a str", root?))
             .collect::<PyResult<Vec<_>>>()?;
         let path = field("path")?;
         let rule = optional("rule")?;
@@ -296,7 +294,7 @@ impl Denial {
             resolved: place("resolved")?,
             link: place("link")?,
             why,
-            roots: Some(PyTuple::new(py, roots)?),
+            roots: Some(PyTuple::new(py, roots)?.unbind()),
             asked: None,
             told: optional("origin")?.map(|origin| {
                 Box::new(LegacyContext {
@@ -344,7 +342,7 @@ impl Denial {
             text.push_str("\nCall chain: ");
             text.push_str(&shown(&chain));
         }
-        if let Some(library) = &self.library {
+        if let Some(library) = &self.decision.library {
             text.push_str("\nAsked for by native code: ");
             text.push_str(library.package.as_ref().unwrap_or(&library.file));
         }
@@ -366,14 +364,15 @@ impl Denial {
     }
 }
 
-fn told_text<'py>(name: &str, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
-    match value.cast_into() {
-        Ok(text) => plain_str(text),
-        Err(error) => {
-            let argument = format!("fields[{name:?}]");
-            Err(errors::wrong_type(&argument, "a str", &error.into_inner()))
-        }
-    }
+fn told_text<'py>(
+    name: &str,
+    accepted: &str,
+    value: Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyString>> {
+    let wrong = |error: pyo3::CastIntoError<'_>| {
+        errors::wrong_type(&format!("fields[{name:?}]"), accepted, &error.into_inner())
+    };
+    plain_str(value.cast_into().map_err(wrong)?)
 }
 
 fn shown(chain: &[String]) -> String {

@@ -38,26 +38,33 @@ impl Hint {
 
 /// Returns the hint for a denial; it is empty if the guard failed to check.
 pub fn of(py: Python<'_>, denial: &Denial) -> Hint {
-    let Some(asked) = &denial.asked else {
+    let Some(asked) = &denial.decision.asked else {
         return Hint::default();
     };
     let event = &denial.event[..];
     let first = denial.args.bind(py).get_item(0).ok();
     let text = first.and_then(|first| simple::text(&first).ok().flatten());
     if text.is_some_and(|name| {
-        reads_logged_database(event, denial.why, name.to_string_lossy().as_bytes())
+        reads_logged_database(
+            event,
+            denial.decision.why,
+            name.to_string_lossy().as_bytes(),
+        )
     }) {
         return Hint::saying(READ_COPY);
     }
     if event == "import"
         && let (None | Some(Why::Native), Ok(module)) =
-            (denial.why, denial.args.bind(py).get_item(0))
-        && (denial.why.is_none() || asked.told.is_none())
+            (denial.decision.why, denial.args.bind(py).get_item(0))
+        && (denial.decision.why.is_none() || asked.told.is_none())
     {
         let module = module
             .text()
             .map(|name| name.to_string_lossy().into_owned());
-        return Hint::saying(import_before(&module.unwrap_or_default(), denial.why));
+        return Hint::saying(import_before(
+            &module.unwrap_or_default(),
+            denial.decision.why,
+        ));
     }
     match &asked.told {
         Some(told) => of_policy(py, denial, asked, told, event),
@@ -133,30 +140,26 @@ fn of_policy(
     event: &str,
 ) -> Hint {
     let mut lacks = asked.lacks(py, denial);
-    if let Some(Why::Native | Why::Environment) = denial.why
+    if let Some(Why::Native | Why::Environment) = denial.decision.why
         && let Some(package) = asked.package(py)
         && !asked.packages().have(package)
         && distributions::installed().has(package)
     {
         // The import is to be allowed, not the calls or settings that it makes in turn.
         lacks = vec![Lack::new(Need::Package(package.to_owned()), Why::Import)];
-    } else if (lacks.is_empty() || denial.why.is_none())
+    } else if (lacks.is_empty() || denial.decision.why.is_none())
         && is_excused_by_import(event)
-        && let Some(lack) = asked.import_lack(py, denial.why)
+        && let Some(lack) = asked.import_lack(py, denial.decision.why)
     {
         lacks = vec![lack];
     }
     let literal = |value: &_| errors::literal(py, value);
     let places = Here::new(py, &lacks);
-    let (text, wide) = hint::of_policy(told, event, denial.why, lacks, &places, &literal);
+    let (text, wide) = hint::of_policy(told, event, denial.decision.why, lacks, &places, &literal);
     Hint {
         text: Some(text),
-        suggestion: wide.and_then(|wide| suggestion(py, told, &wide)),
+        suggestion: wide.and_then(|wide| fields(py, &told.spec, &wide)),
     }
-}
-
-fn suggestion(py: Python<'_>, told: &HintStyle, wide: &Spec) -> Option<Py<PyDict>> {
-    fields(py, &told.spec, wide)
 }
 
 pub(super) fn fields(py: Python<'_>, spec: &Spec, wide: &Spec) -> Option<Py<PyDict>> {
@@ -170,7 +173,7 @@ pub(super) fn fields(py: Python<'_>, spec: &Spec, wide: &Spec) -> Option<Py<PyDi
 
 /// The hint of a guard that `mk_audit` made.
 fn of_arguments(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> Hint {
-    if denial.why == Some(Why::Unapproved)
+    if denial.decision.why == Some(Why::Unapproved)
         && let Some(hint) = roots(py, denial, &asked.lacks(py, denial))
     {
         return hint;
@@ -201,9 +204,33 @@ fn of_arguments(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> 
     Hint::saying(format!("a before_deny that returns True for {event:?}"))
 }
 
+/// The roots of the guard, if it has no others than texts.
+fn own_roots<'py>(py: Python<'py>, denial: &Denial) -> Option<Vec<Bound<'py, PyString>>> {
+    let own = denial.roots(py);
+    own.bind(py)
+        .iter()
+        .map(|root| root.cast_into().ok())
+        .collect()
+}
+
+/// A hint that changes one field to a list.
+fn changing(
+    py: Python<'_>,
+    text: String,
+    field: &str,
+    values: &[Bound<'_, PyString>],
+) -> Option<Hint> {
+    let suggestion = PyDict::new(py);
+    suggestion.set_item(field, values).ok()?;
+    Some(Hint {
+        text: Some(text),
+        suggestion: Some(suggestion.unbind()),
+    })
+}
+
 /// Returns the packages to name, for native code of one, and for the acts of importing one.
 fn packages(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> Option<Hint> {
-    let package = match denial.why {
+    let package = match denial.decision.why {
         Some(Why::Native) => {
             let callee = denial.args.bind(py).get_item(1).ok()?;
             let callee = callee.cast::<PyString>().ok()?.to_string_lossy();
@@ -214,37 +241,20 @@ fn packages(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> Opti
     };
     let installed = distributions::installed();
     let names = asked.packages().names_with(&package, &installed)?;
-    let own = denial.roots(py);
-    let roots: Vec<Bound<'_, PyString>> = own
-        .bind(py)
-        .iter()
-        .map(|root| root.cast_into().ok())
-        .collect::<Option<_>>()?;
+    let roots = own_roots(py, denial)?;
     let names: Vec<_> = names.iter().map(|name| PyString::new(py, name)).collect();
     let shown = match &names[..] {
         [one] if one == ALL => raw::str_repr(one).ok()?.to_string_lossy().into_owned(),
         names => errors::list(names)?,
     };
-    let suggestion = PyDict::new(py);
-    suggestion.set_item("packages", &names).ok()?;
-    Some(Hint {
-        text: Some(format!(
-            "mk_audit({}, packages={shown})",
-            errors::list(&roots)?
-        )),
-        suggestion: Some(suggestion.unbind()),
-    })
+    let text = format!("mk_audit({}, packages={shown})", errors::list(&roots)?);
+    changing(py, text, "packages", &names)
 }
 
 fn roots(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
-    let own = denial.roots(py);
-    let mut roots: Vec<Bound<'_, PyString>> = own
-        .bind(py)
-        .iter()
-        .map(|root| root.cast_into().ok())
-        .collect::<Option<_>>()?;
+    let mut roots = own_roots(py, denial)?;
     let before = roots.len();
-    let is_strict = denial.asked.as_ref()?.is_strict();
+    let is_strict = denial.decision.asked.as_ref()?.is_strict();
     let mut needs_top = false;
     for lack in lacks {
         let root = match (&lack.need, is_strict) {
@@ -268,37 +278,21 @@ fn roots(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
         return exact(py, denial, lacks);
     }
     let shown = errors::list(&roots)?;
-    let suggestion = PyDict::new(py);
-    suggestion.set_item("oks", &roots).ok()?;
-    Some(Hint {
-        text: Some(format!("mk_audit({shown})")),
-        suggestion: Some(suggestion.unbind()),
-    })
+    changing(py, format!("mk_audit({shown})"), "oks", &roots)
 }
 
 /// The same if only the top directory would do as a root: a `Policy` with these rules approves a
 /// root itself.
 fn exact(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
-    let own = denial.roots(py);
-    let mut write: Vec<Bound<'_, PyString>> = own
-        .bind(py)
-        .iter()
-        .map(|root| root.cast_into().ok())
-        .collect::<Option<_>>()?;
+    let mut write = own_roots(py, denial)?;
     for lack in lacks {
         if let Need::Write(path) = &lack.need {
             write.push(raw::fs_decode(py, path).ok()?);
         }
     }
     let shown = errors::list(&write)?;
-    let suggestion = PyDict::new(py);
-    suggestion.set_item("write", &write).ok()?;
-    Some(Hint {
-        text: Some(format!(
-            "Policy.preset('fastaudit-0.1').replace(write={shown}).guard()"
-        )),
-        suggestion: Some(suggestion.unbind()),
-    })
+    let text = format!("Policy.preset('fastaudit-0.1').replace(write={shown}).guard()");
+    changing(py, text, "write", &write)
 }
 
 impl Denial {
@@ -330,22 +324,23 @@ impl Answer {
 
     /// Reads an answer; `None` is a denial that is not kept.
     pub fn read(answer: &str) -> Result<Option<Self>, ()> {
-        match answer {
-            "deny" => Ok(None),
-            "once" => Ok(Some(Self::Once)),
-            "never" => Ok(Some(Self::Never)),
+        Ok(match answer {
+            "deny" => None,
+            "once" => Some(Self::Once),
+            "never" => Some(Self::Never),
             _ => {
-                let kept = Self::KEPT.iter().find(|(name, _)| *name == answer);
-                kept.map(|(_, extent)| Some(Self::Kept(*extent))).ok_or(())
+                let mut kept = Self::KEPT.iter();
+                let (_, extent) = kept.find(|(name, _)| *name == answer).ok_or(())?;
+                Some(Self::Kept(*extent))
             }
-        }
+        })
     }
 }
 
 impl Denial {
     /// Returns the permissions that an answer would give; `None` if it cannot be kept.
     pub fn offer(&self, py: Python<'_>, extent: Extent) -> Option<Spec> {
-        let asked = self.asked.as_ref()?;
+        let asked = self.decision.asked.as_ref()?;
         let lacks = asked.own_lacks(py, self);
         let is_blocked = |lack: &Lack| match &lack.need {
             Need::Module(module) => asked.policy.blocks_import(module),
@@ -357,7 +352,7 @@ impl Denial {
         let roots = asked.policy.approves_root_entries();
         let found = additions(lacks, extent, &Here::new(py, lacks), roots)?;
         // Another field may deny it all the same.
-        self.why.is_some().then_some(found)
+        self.decision.why.is_some().then_some(found)
     }
 
     /// The same as values, for each answer that is kept.

@@ -70,7 +70,7 @@ pub fn ask(
     let told = denial.get();
     told.note_chain(py)?;
     // An answer that is kept is for the place that the question is about.
-    if let Some(asked) = &told.asked {
+    if let Some(asked) = &told.decision.asked {
         asked.own_lacks(py, told);
     }
     let _asking = approvals::begin_asking_host();

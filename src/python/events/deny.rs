@@ -112,7 +112,7 @@ impl<'a, 'py> Refusal<'a, 'py> {
             why,
             resolved: text(py, self.landing.place.as_deref())?,
             link: text(py, self.landing.link.as_deref())?,
-            roots: Some(config.oks(py)),
+            roots: Some(config.oks(py).unbind()),
             asked: Some(asked),
             told: self.told,
             place: entered_at::here(py)?,
@@ -128,14 +128,15 @@ impl<'a, 'py> Refusal<'a, 'py> {
     }
 }
 
-fn text<'py>(py: Python<'py>, place: Option<&[u8]>) -> PyResult<Option<Bound<'py, PyString>>> {
-    place.map(|place| raw::fs_decode(py, place)).transpose()
+fn text(py: Python<'_>, place: Option<&[u8]>) -> PyResult<Option<Py<PyString>>> {
+    let text = |place| raw::fs_decode(py, place).map(Bound::unbind);
+    place.map(text).transpose()
 }
 
 #[inline]
 fn log(active: &Active, denial: &Bound<'_, Denial>) {
-    let earlier = active.log().add(denial.as_any(), denial.get().why);
-    if let (Some(asked), Some(earlier)) = (&denial.get().asked, earlier)
+    let earlier = active.log().add(denial.as_any(), denial.get().decision.why);
+    if let (Some(asked), Some(earlier)) = (&denial.get().decision.asked, earlier)
         && let Ok(earlier) = earlier.cast_into_exact::<Denial>()
     {
         asked.follow(earlier.unbind());
