@@ -1,73 +1,85 @@
 //! A call of native code of someone else: whether it is declared safe, and the host's answer.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyModule, PyString, PyType};
+use pyo3::types::{PyBool, PyString, PyType};
 
 use crate::policy::Operation;
 use crate::policy::files::os::Os;
 use crate::python::callees::callee::{CalleeName, Native};
 use crate::python::callees::distributions::{self, Announced};
+use crate::python::calls::named::{self, NamedCallee};
 use crate::python::configuration::approvals;
 use crate::python::configuration::callbacks::Callback;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::configuration::declared::Declared;
 use crate::python::cpython::callbacks::Forever;
 use crate::python::cpython::{ffi as raw, layout};
+use crate::python::guard::monitoring;
 use crate::python::values::errors;
+
+/// `sys.monitoring.DISABLE`.
+pub static DISABLE: Forever = Forever::unknown();
 
 pub struct NativeCall<'a, 'py> {
     pub caller: &'a Bound<'py, PyString>,
-    pub name: &'a Bound<'py, PyString>,
-    pub native: &'a Native<'py>,
+    pub callee: &'a NamedCallee<'py>,
     /// The code object and the offset.
     pub site: (&'a Bound<'py, PyAny>, &'a Bound<'py, PyAny>),
-    pub disable: &'a Forever,
 }
 
-pub enum Said {
-    Allowed,
-    /// So may all others of its call site.
+/// The decision on a call site.
+pub enum Answer {
+    /// Its callee is not native code of someone else.
+    Quiet,
+    /// It stays watched, whatever guards are in force.
+    Watch,
+    /// The host wants it switched off.
     SwitchOff,
 }
 
 impl NativeCall<'_, '_> {
-    pub fn ask(&self, config: Option<&AuditCfg>) -> PyResult<Said> {
+    pub fn ask(&self, config: Option<&AuditCfg>) -> PyResult<Answer> {
         let py = self.caller.py();
         if let Some(config) = config {
             let declared = Declared::known(py).filter(|_| config.is_strict());
             let hooks = declared.map_or(&[][..], |declared| &declared.monitor_hooks);
             for callback in hooks.iter().chain(&config.callbacks.on_call) {
-                if let Some(said) = self.answer_of(callback, config)? {
-                    return Ok(said);
+                if let Some(answer) = self.answer_of(callback, config)? {
+                    return Ok(answer);
                 }
             }
         }
-        let _announced = Announced::new(self.name, self.native);
-        raw::audit(py, c"fastaudit.call", &[self.caller, self.name])?;
-        Ok(Said::Allowed)
+        let _announced = Announced::new(&self.callee.full, &self.callee.native);
+        raw::audit(py, c"fastaudit.call", &[self.caller, &self.callee.full])?;
+        Ok(Answer::Watch)
     }
 
     /// `None` if the event is to be raised.
-    fn answer_of(&self, on_call: &Callback, config: &AuditCfg) -> PyResult<Option<Said>> {
+    fn answer_of(&self, on_call: &Callback, config: &AuditCfg) -> PyResult<Option<Answer>> {
         let py = self.caller.py();
         let (code, offset) = self.site;
         let data = config.data.bind(py);
         let answer = on_call.call_with([
             self.caller.as_any(),
-            self.name.as_any(),
-            &self.native.function,
+            self.callee.full.as_any(),
+            &self.callee.native.function,
             code,
             offset,
             data,
         ])?;
         if let Ok(answer) = answer.cast::<PyBool>() {
-            return Ok((!answer.is_true()).then_some(Said::Allowed));
+            return Ok((!answer.is_true()).then_some(Answer::Watch));
         }
         if approvals::is_awaitable(&answer) {
             return Err(errors::returned_awaitable("on_call", &answer));
         }
-        let switches_off = self.disable.is(&answer);
-        Ok(switches_off.then_some(Said::SwitchOff))
+        if !DISABLE.is(&answer) {
+            return Ok(None);
+        }
+        Ok(Some(match monitoring::switches_off() {
+            true => Answer::SwitchOff,
+            false => Answer::Watch,
+        }))
     }
 }
 
@@ -106,18 +118,10 @@ pub fn is_declared_safe(py: Python<'_>, name: &CalleeName<'_>) -> bool {
     Declared::known(py).is_some_and(|declared| declared.is_safe(&module, &own))
 }
 
-/// Returns whether a callable is the object that its module has by its name, and so never goes
-/// away; always false for functions and classes, for which nobody needs to know.
-pub fn is_of_its_module(name: &CalleeName<'_>, callee: &Bound<'_, PyAny>) -> PyResult<bool> {
-    if layout::method_entry(callee.as_borrowed()) != 0 || callee.is_instance_of::<PyType>() {
-        return Ok(false);
-    }
-    let Some(module) = raw::imported_module(callee.py(), &name.module)? else {
-        return Ok(false);
-    };
-    let Ok(module) = module.cast::<PyModule>() else {
-        return Ok(false);
-    };
-    let own = module.dict().get_item(&name.own)?;
-    Ok(own.is_some_and(|own| own.is(callee)))
+/// Returns whether a callable is an object that its module keeps; always false for functions and
+/// classes, for which nobody needs to know.
+pub fn is_lasting_object(name: &CalleeName<'_>, callee: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let is_object =
+        layout::method_entry(callee.as_borrowed()) == 0 && !callee.is_instance_of::<PyType>();
+    Ok(is_object && named::is_of_its_module(name, callee)?)
 }

@@ -17,31 +17,20 @@ use crate::python::cpython::once::{Once, intern};
 use crate::python::frames::stack;
 use crate::python::guard::monitoring::while_registering;
 
-/// A function, and the packages whose Python code it calls without looking at the outcome.
-struct Fragile {
-    function: &'static str,
-    packages: &'static [&'static str],
-}
-
-const FRAGILE: &[Fragile] = &[
-    // `DataFrame.to_json`: objToJSON.c reads `array_values` and others of a block unchecked.
-    Fragile {
-        function: "pandas._libs._ujson.ujson_dumps",
-        packages: PANDAS,
-    },
-    // The same under the name it had before pandas 3.
-    Fragile {
-        function: "pandas._libs.json.ujson_dumps",
-        packages: PANDAS,
-    },
+/// `DataFrame.to_json`, whose objToJSON.c reads `array_values` and others of a block unchecked; the
+/// second name is the one that it had before pandas 3.
+const FRAGILE: [&str; 2] = [
+    "pandas._libs._ujson.ujson_dumps",
+    "pandas._libs.json.ujson_dumps",
 ];
-const PANDAS: &[&str] = &["pandas", "numpy", "pyarrow"];
+
+/// The packages whose Python code they call without looking at the outcome.
+const CALLED: [&str; 3] = ["pandas", "numpy", "pyarrow"];
 
 /// A call of a fragile function that is being made.
 struct Running {
     frame: Py<PyAny>,
     at: Py<PyAny>,
-    packages: &'static [&'static str],
     denial: Option<PyErr>,
 }
 
@@ -94,14 +83,11 @@ fn position(frame: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
 }
 
 pub fn is_fragile(name: &Bound<'_, PyString>) -> bool {
-    FRAGILE.iter().any(|fragile| name == fragile.function)
+    FRAGILE.iter().any(|fragile| name == fragile)
 }
 
-/// Notes a native call that is going to be made.
-pub fn begins(py: Python<'_>, tool_id: i32, name: &Bound<'_, PyString>) -> PyResult<()> {
-    let Some(fragile) = FRAGILE.iter().find(|fragile| name == fragile.function) else {
-        return Ok(());
-    };
+/// Notes a call of such a function that is going to be made.
+pub fn begins(py: Python<'_>, tool_id: i32) -> PyResult<()> {
     if is_running(py)? {
         return Ok(());
     }
@@ -112,7 +98,6 @@ pub fn begins(py: Python<'_>, tool_id: i32, name: &Bound<'_, PyString>) -> PyRes
     let running = Running {
         at: position(&frame)?,
         frame: frame.unbind(),
-        packages: fragile.packages,
         denial: None,
     };
     let before = RUNNING.replace(Some(running));
@@ -130,24 +115,22 @@ fn is_running(py: Python<'_>) -> PyResult<bool> {
     let Some((noted, at)) = noted else {
         return Ok(false);
     };
-    let mut frame = frames::current_frame(py);
-    while let Some(current) = frame {
+    for current in stack::frames(py) {
         if current.is(&noted) {
             return position(&current)?.bind(py).equals(&at);
         }
-        frame = stack::outer(&current)?;
     }
     Ok(false)
 }
 
 /// Returns the denial as an error, or `Ok(())` if it must wait until the fragile call returns.
 pub fn deny(py: Python<'_>, caller: &Bound<'_, PyString>, denial: PyErr) -> PyResult<()> {
-    let is_its_own = RUNNING.with_borrow(|running| {
-        let package = caller.to_str().ok()?.split('.').next()?;
-        let running = running.as_ref()?;
-        Some(running.packages.contains(&package))
-    });
-    if is_its_own != Some(true) || !stack::is_of_its_module(py)? || !is_running(py)? {
+    let package = caller
+        .to_str()
+        .ok()
+        .and_then(|caller| caller.split('.').next());
+    let is_its_own = package.is_some_and(|package| CALLED.contains(&package));
+    if !is_its_own || !stack::is_of_its_module(py)? || !is_running(py)? {
         return Err(denial);
     }
     RUNNING.with_borrow_mut(|running| {

@@ -42,7 +42,7 @@ pub struct NamedCallee<'py> {
 }
 
 impl<'py> NamedCallee<'py> {
-    pub fn new(native: Native<'py>) -> PyResult<Self> {
+    fn new(native: Native<'py>) -> PyResult<Self> {
         let full = native.name.full()?;
         let is_fragile = deferred::is_fragile(&full);
         Ok(Self {
@@ -57,14 +57,14 @@ impl<'py> NamedCallee<'py> {
 /// table entry that a bound method is made from, and the versions of a class and its metaclass, or
 /// those of an object's class.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Key {
+struct Key {
     address: usize,
     versions: u64,
 }
 
 impl Key {
     /// The key of a callee now; `None` if CPython has no version for it.
-    pub fn of(callee: Borrowed<'_, '_, PyAny>) -> Option<Self> {
+    fn of(callee: Borrowed<'_, '_, PyAny>) -> Option<Self> {
         let own = callee.as_ptr() as usize;
         let (address, versions) = match layout::bound_method(callee) {
             Some((entry, receiver)) => (entry, layout::version_of_type(receiver)),
@@ -86,8 +86,28 @@ impl Key {
     }
 }
 
-pub fn find<'py>(callee: &Bound<'py, PyAny>, key: Option<Key>) -> Option<NamedCallee<'py>> {
-    let (py, key) = (callee.py(), key?);
+/// Names a callee, or finds its name if it was remembered; `None` for those that nobody is asked
+/// about. `first` is the call's first argument.
+pub fn of<'py>(
+    callee: &Bound<'py, PyAny>,
+    first: &Bound<'py, PyAny>,
+) -> PyResult<Option<NamedCallee<'py>>> {
+    let key = Key::of(callee.as_borrowed());
+    if let Some(found) = key.and_then(|key| find(callee, key)) {
+        return Ok(Some(found));
+    }
+    let Some(native) = callees::native(callee, Some(first))? else {
+        return Ok(None);
+    };
+    let found = NamedCallee::new(native)?;
+    if let Some(key) = key {
+        remember(callee, key, &found)?;
+    }
+    Ok(Some(found))
+}
+
+fn find<'py>(callee: &Bound<'py, PyAny>, key: Key) -> Option<NamedCallee<'py>> {
+    let py = callee.py();
     let named = key.places().into_iter().find_map(|place| {
         let named = place.get();
         named.filter(|named| named.key == key)
@@ -107,14 +127,7 @@ pub fn find<'py>(callee: &Bound<'py, PyAny>, key: Option<Key>) -> Option<NamedCa
 }
 
 /// Remembers the name of a callee. `key` is its key from before it was named.
-pub fn remember(
-    callee: &Bound<'_, PyAny>,
-    key: Option<Key>,
-    found: &NamedCallee<'_>,
-) -> PyResult<()> {
-    let Some(key) = key else {
-        return Ok(());
-    };
+fn remember(callee: &Bound<'_, PyAny>, key: Key, found: &NamedCallee<'_>) -> PyResult<()> {
     let mut places = key.places().into_iter();
     let Some(place) = places.find(|place| place.get().is_none()) else {
         return Ok(());
@@ -166,7 +179,7 @@ fn descriptor_of<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, 
 
 /// Returns whether a callable is the object that its module has by its name, or a class there, so
 /// that it never goes away. Runs none of their code.
-fn is_of_its_module(name: &CalleeName<'_>, callee: &Bound<'_, PyAny>) -> PyResult<bool> {
+pub fn is_of_its_module(name: &CalleeName<'_>, callee: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = callee.py();
     let Some(module) = raw::imported_module(py, &name.module)? else {
         return Ok(false);
