@@ -24,15 +24,15 @@ const LISTED: usize = 256 << 20;
 const ATTEMPTS: usize = 100;
 
 /// The rights to a directory that is only a step on the way to a file.
-#[cfg(target_os = "linux")]
-const STEP: OFlags = OFlags::PATH
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
-#[cfg(not(target_os = "linux"))]
 const STEP: OFlags = OFlags::DIRECTORY
     .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+    .union(OFlags::CLOEXEC)
+    .union(LOOKS_UP);
+
+#[cfg(target_os = "linux")]
+const LOOKS_UP: OFlags = OFlags::PATH;
+#[cfg(not(target_os = "linux"))]
+const LOOKS_UP: OFlags = OFlags::empty();
 
 /// A FIFO does not block, a link is not followed, a terminal does not become the host's.
 const REGULAR: OFlags = OFlags::NONBLOCK
@@ -227,16 +227,14 @@ impl Visitor for Listing {
 /// Removes a directory with all that is in it, as far as the system lets.
 pub fn remove(path: &Path) {
     let rights = Mode::RWXU;
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return;
+    };
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let (Ok(parent), Ok(name)) = (open(parent, flags, Mode::empty()), terminated(name)) else {
+        return;
+    };
     for _ in 0..ATTEMPTS {
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return;
-        };
-        let Ok(parent) = open(parent, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else {
-            return;
-        };
-        let Ok(name) = terminated(name) else {
-            return;
-        };
         let Ok((root, _)) = walk::open(parent.as_fd(), &name, rights) else {
             return;
         };
@@ -264,10 +262,9 @@ impl Removing {
 
 impl Visitor for Removing {
     fn entry(&mut self, directory: BorrowedFd<'_>, name: &CStr, is_directory: bool) -> Next {
-        let flags = if is_directory {
-            AtFlags::REMOVEDIR
-        } else {
-            AtFlags::empty()
+        let flags = match is_directory {
+            true => AtFlags::REMOVEDIR,
+            false => AtFlags::empty(),
         };
         if self.remove(directory, name, flags) {
             Next::Pass

@@ -1,8 +1,7 @@
 //! The disk that a directory takes, with the files of processes that have no name any more.
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -78,11 +77,8 @@ fn nameless(process: u32, directory: &Path, device: u64) -> u64 {
         // One that has ended meanwhile has nothing open.
         for task in listed(&format!("/proc/{process}/task")) {
             let children = std::fs::read_to_string(task.join("children")).unwrap_or_default();
-            processes.extend(
-                children
-                    .split_ascii_whitespace()
-                    .filter_map(|id| id.parse::<u32>().ok()),
-            );
+            let children = children.split_ascii_whitespace();
+            processes.extend(children.filter_map(|id| id.parse::<u32>().ok()));
         }
         for open in listed(&format!("/proc/{process}/fd")) {
             let Ok(stat) = rustix::fs::stat(&open) else {
@@ -136,10 +132,10 @@ impl Meter {
         let root = beneath::directory(directory)?;
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
-        let path = OsStr::from_bytes(directory.as_os_str().as_bytes()).to_owned();
+        let path = directory.to_owned();
         let thread = std::thread::Builder::new()
             .name("fastaudit-rs-disk".to_owned())
-            .spawn(move || theirs.watch(&root, Path::new(&path), most, process))?;
+            .spawn(move || theirs.watch(&root, &path, most, process))?;
         Ok(Self {
             shared,
             thread: Some(thread),

@@ -132,38 +132,33 @@ pub fn has_only_unix_sockets() -> bool {
 
 /// Limits and priorities of other processes of the same user: signals of theirs by other means.
 fn processes() -> Result<Rules, BackendError> {
-    let others = || rule([at(0, Dword, Ne, 0)?]);
-    let mut found = Rules::from([
+    let others = || rule([(0, Dword, Ne, 0)]);
+    Ok(Rules::from([
         (
             libc::SYS_prlimit64,
-            vec![rule([at(0, Dword, Ne, 0)?, at(2, Qword, Ne, 0)?])?],
+            vec![rule([(0, Dword, Ne, 0), (2, Qword, Ne, 0)])?],
         ),
         // Of a process, not of a group or a user.
         (
             libc::SYS_setpriority,
-            vec![others()?, rule([at(1, Dword, Ne, 0)?])?],
+            vec![others()?, rule([(1, Dword, Ne, 0)])?],
         ),
         (
             libc::SYS_ioprio_set,
-            vec![rule([at(0, Dword, Ne, 1)?])?, rule([at(1, Dword, Ne, 0)?])?],
+            vec![rule([(0, Dword, Ne, 1)])?, rule([(1, Dword, Ne, 0)])?],
         ),
-    ]);
-    for number in [
-        libc::SYS_sched_setaffinity,
-        libc::SYS_sched_setscheduler,
-        libc::SYS_sched_setparam,
-        libc::SYS_sched_setattr,
-    ] {
-        found.insert(number, vec![others()?]);
-    }
-    Ok(found)
+        (libc::SYS_sched_setaffinity, vec![others()?]),
+        (libc::SYS_sched_setscheduler, vec![others()?]),
+        (libc::SYS_sched_setparam, vec![others()?]),
+        (libc::SYS_sched_setattr, vec![others()?]),
+    ]))
 }
 
 fn devices() -> Result<Rules, BackendError> {
     let kinds = [libc::S_IFCHR, libc::S_IFBLK].map(u64::from);
     let kind = MaskedEq(libc::S_IFMT.into());
     let made = |mode| {
-        let each = kinds.map(|wanted| rule([at(mode, Dword, kind.clone(), wanted)?]));
+        let each = kinds.map(|wanted| rule([(mode, Dword, kind.clone(), wanted)]));
         each.into_iter().collect::<Result<Vec<_>, _>>()
     };
     Ok(Rules::from([
@@ -177,12 +172,11 @@ fn devices() -> Result<Rules, BackendError> {
 fn descriptors() -> Result<Rules, BackendError> {
     let mut requests = Vec::new();
     for (common, allowed) in REQUESTS {
-        let others = allowed.iter().map(|request| at(1, Dword, Ne, *request));
-        let mut conditions = others.collect::<Result<Vec<_>, _>>()?;
-        conditions.push(at(1, Dword, MaskedEq(0xff00), u64::from(common) << 8)?);
-        requests.push(rule(conditions)?);
+        let others = allowed.iter().map(|request| (1, Dword, Ne, *request));
+        let of_letter = (1, Dword, MaskedEq(0xff00), u64::from(common) << 8);
+        requests.push(rule(others.chain([of_letter]))?);
     }
-    let held = HELD.map(|command| rule([at(1, Dword, Eq, number(command))?]));
+    let held = HELD.map(|command| rule([(1, Dword, Eq, number(command))]));
     Ok(Rules::from([
         (libc::SYS_ioctl, requests),
         (libc::SYS_fcntl, held.into_iter().collect::<Result<_, _>>()?),
@@ -190,7 +184,7 @@ fn descriptors() -> Result<Rules, BackendError> {
 }
 
 fn no_sockets() -> Result<Rules, BackendError> {
-    let others = || rule([at(0, Dword, Ne, number(libc::AF_UNIX))?]);
+    let others = || rule([(0, Dword, Ne, number(libc::AF_UNIX))]);
     Ok(Rules::from([
         (libc::SYS_socket, vec![others()?]),
         (libc::SYS_socketpair, vec![others()?]),
@@ -205,23 +199,25 @@ fn known_sockets(no_listen: bool) -> Result<Rules, BackendError> {
         libc::AF_INET6,
         libc::AF_NETLINK,
     ];
-    let mut sockets = vec![rule(none_of(0, &families)?)?];
+    let mut sockets = vec![rule(none_of(0, &families))?];
     for family in [libc::AF_INET, libc::AF_INET6].map(number) {
-        let mut other = none_of(2, &PROTOCOLS)?;
-        other.push(at(0, Dword, Eq, family)?);
-        sockets.push(rule(other)?);
+        sockets.push(rule(
+            none_of(2, &PROTOCOLS).chain([(0, Dword, Eq, family)]),
+        )?);
         // SCTP and DCCP are the default protocols of these types.
         for kind in [number(libc::SOCK_SEQPACKET), DCCP] {
-            let type_is = at(1, Dword, MaskedEq(TYPE), kind)?;
-            sockets.push(rule([at(0, Dword, Eq, family)?, type_is])?);
+            sockets.push(rule([
+                (0, Dword, Eq, family),
+                (1, Dword, MaskedEq(TYPE), kind),
+            ])?);
         }
     }
     // Sending with this flag connects, and no rule for connecting sees it.
     let flag = number(libc::MSG_FASTOPEN);
-    let fast = |place| rule([at(place, Dword, MaskedEq(flag), flag)?]);
+    let fast = |place| rule([(place, Dword, MaskedEq(flag), flag)]);
     let option = [
-        at(1, Dword, Eq, number(libc::IPPROTO_TCP))?,
-        at(2, Dword, Eq, number(libc::TCP_FASTOPEN_CONNECT))?,
+        (1, Dword, Eq, number(libc::IPPROTO_TCP)),
+        (2, Dword, Eq, number(libc::TCP_FASTOPEN_CONNECT)),
     ];
     let mut found = Rules::from([
         (libc::SYS_socket, sockets),
@@ -241,22 +237,19 @@ fn always(call: i64) -> (i64, Vec<SeccompRule>) {
     (call, Vec::new())
 }
 
-fn none_of(place: u8, known: &[i32]) -> Result<Vec<SeccompCondition>, BackendError> {
+fn none_of(place: u8, known: &[i32]) -> impl Iterator<Item = Condition> {
     let known = known.iter().copied().map(number);
-    known.map(|value| at(place, Dword, Ne, value)).collect()
+    known.map(move |value| (place, Dword, Ne, value))
 }
 
-fn at(
-    place: u8,
-    length: SeccompCmpArgLen,
-    how: SeccompCmpOp,
-    value: u64,
-) -> Result<SeccompCondition, BackendError> {
-    SeccompCondition::new(place, length, how, value)
-}
+/// The number of an argument, how much of it counts, and how it compares to a value.
+type Condition = (u8, SeccompCmpArgLen, SeccompCmpOp, u64);
 
-fn rule(conditions: impl Into<Vec<SeccompCondition>>) -> Result<SeccompRule, BackendError> {
-    SeccompRule::new(conditions.into())
+fn rule(conditions: impl IntoIterator<Item = Condition>) -> Result<SeccompRule, BackendError> {
+    let conditions = conditions.into_iter();
+    let conditions = conditions
+        .map(|(place, length, how, value)| SeccompCondition::new(place, length, how, value));
+    SeccompRule::new(conditions.collect::<Result<_, _>>()?)
 }
 
 fn number(constant: i32) -> u64 {

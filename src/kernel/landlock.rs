@@ -23,44 +23,12 @@ const WANTED: ABI = ABI::V7;
 /// The devices that are writable whenever anything is.
 const DEVICES: [&str; 2] = ["/dev/null", "/dev/full"];
 
-#[derive(Debug)]
-pub enum Unconfined {
-    NotAvailable,
-    Failed(RulesetError),
-    /// There was no free descriptor.
-    Io(io::Error),
+fn failed(error: RulesetError) -> io::Error {
+    io::Error::other(format!("Landlock: {error}"))
 }
 
-impl std::fmt::Display for Unconfined {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotAvailable => f.write_str("this kernel has no Landlock, or it is switched off"),
-            Self::Failed(error) => write!(f, "Landlock: {error}"),
-            Self::Io(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for Unconfined {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::NotAvailable => None,
-            Self::Failed(error) => Some(error),
-            Self::Io(error) => Some(error),
-        }
-    }
-}
-
-impl From<io::Error> for Unconfined {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<RulesetError> for Unconfined {
-    fn from(error: RulesetError) -> Self {
-        Self::Failed(error)
-    }
+fn not_available() -> io::Error {
+    io::Error::other("this kernel has no Landlock, or it is switched off")
 }
 
 /// The rules that the kernel is asked to enforce for a policy. They are given to the kernel once,
@@ -89,46 +57,34 @@ impl LandlockRules {
 
     /// Confines the current thread, and the threads and programs that it starts, for good. A root
     /// that does not exist opens nothing.
-    pub fn confine_thread(&self) -> Result<(), Unconfined> {
-        let status = self.rules()?.restrict_self()?;
+    pub fn confine_thread(&self) -> io::Result<()> {
+        let status = self.rules()?.restrict_self().map_err(failed)?;
         match status.ruleset {
-            RulesetStatus::NotEnforced => Err(Unconfined::NotAvailable),
+            RulesetStatus::NotEnforced => Err(not_available()),
             RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
         }
     }
 
-    fn rules(&self) -> Result<RulesetCreated, Unconfined> {
+    fn rules(&self) -> io::Result<RulesetCreated> {
         let roots = self.roots();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = &*known
             && known.roots == roots
         {
-            return Ok(known.rules.try_clone()?);
+            return known.rules.try_clone();
         }
-        let rules = self.make()?;
+        let rules = self.make().map_err(failed)?;
         let copy = rules.try_clone()?;
         *known = Some(Known { rules, roots });
         Ok(copy)
     }
 
     fn roots(&self) -> Vec<Option<(u64, u64)>> {
-        let listed = [&self.spec.read, &self.spec.write];
-        let paths = listed.into_iter().flat_map(|place| match place {
-            Where::Anywhere => &[][..],
-            Where::Below(paths) => &paths[..],
-        });
-        paths
-            .map(|path| std::fs::metadata(path).ok())
-            .map(|found| found.map(|found| (found.dev(), found.ino())))
+        let listed = [below(&self.spec.read), below(&self.spec.write)];
+        let found = listed.iter().copied().flatten().map(std::fs::metadata);
+        found
+            .map(|found| found.ok().map(|found| (found.dev(), found.ino())))
             .collect()
-    }
-
-    /// The roots, which may also be read, as under a guard.
-    fn written(&self) -> Vec<&String> {
-        match &self.spec.write {
-            Where::Anywhere => Vec::new(),
-            Where::Below(roots) => roots.iter().filter(|root| *root != "/").collect(),
-        }
     }
 
     fn make(&self) -> Result<RulesetCreated, RulesetError> {
@@ -151,10 +107,14 @@ impl LandlockRules {
         let mut rules = handled.create()?;
         rules = match &self.spec.read {
             Where::Anywhere => rules.add_rules(path_beneath_rules(["/"], reading))?,
-            Where::Below(roots) => rules
-                .add_rules(path_beneath_rules(roots, reading))?
-                .add_rules(path_beneath_rules(self.written(), reading))?
-                .add_rules(path_beneath_rules(&self.needed, reading))?,
+            Where::Below(roots) => {
+                // What may be written may be read too, as under a guard.
+                let written = below(&self.spec.write).iter().filter(|root| *root != "/");
+                rules
+                    .add_rules(path_beneath_rules(roots, reading))?
+                    .add_rules(path_beneath_rules(written, reading))?
+                    .add_rules(path_beneath_rules(&self.needed, reading))?
+            }
         };
         match &self.spec.write {
             Where::Anywhere => rules.add_rules(path_beneath_rules(["/"], writing)),
@@ -165,47 +125,52 @@ impl LandlockRules {
     }
 }
 
+fn below(place: &Where) -> &[String] {
+    match place {
+        Where::Anywhere => &[],
+        Where::Below(roots) => roots,
+    }
+}
+
 /// The ruleset of [`keep_signals_inside`], given to the kernel once.
 pub struct Signals(RulesetCreated);
 
 /// Prepares the ruleset of [`keep_signals_inside`]; a copy of the process (fork(2)) has it too.
-pub fn signals() -> Result<Signals, Unconfined> {
+pub fn signals() -> io::Result<Signals> {
     // Linking and renaming between directories is denied by each ruleset that does not allow it,
     // even by one that handles no other access to files.
     let rename = AccessFs::Refer;
     let rules = Ruleset::default()
-        .handle_access(rename)?
-        .scope(Scope::Signal)?
-        .create()?;
-    let rules = rules.add_rules(path_beneath_rules(["/"], rename))?;
-    Ok(Signals(rules))
+        .handle_access(rename)
+        .and_then(|rules| rules.scope(Scope::Signal)?.create())
+        .and_then(|rules| rules.add_rules(path_beneath_rules(["/"], rename)));
+    rules.map(Signals).map_err(failed)
 }
 
 /// Confines the signals of the current thread, and of the threads and programs that it starts, to
 /// each other, for good. An older kernel does not support this: nothing changes there.
-pub fn keep_signals_inside(signals: &Signals) -> Result<(), Unconfined> {
-    signals.0.try_clone()?.restrict_self()?;
-    Ok(())
+pub fn keep_signals_inside(signals: &Signals) -> io::Result<()> {
+    let confined = signals.0.try_clone()?.restrict_self();
+    confined.map(|_| ()).map_err(failed)
 }
 
 /// Confines the files of Unix sockets that the current thread makes, and that the threads and
 /// programs that it starts make, to these directories, for good. Nothing else is denied.
-pub fn keep_sockets_below(roots: &[PathBuf]) -> Result<(), Unconfined> {
+pub fn keep_sockets_below(roots: &[PathBuf]) -> io::Result<()> {
     // As in `signals`: linking and renaming between directories stays allowed.
     let (made, rename) = (AccessFs::MakeSock, AccessFs::Refer);
     // A rule for a file could not say that something is made in it.
     let directories = roots.iter().filter(|root| root.is_dir());
     let status = Ruleset::default()
-        .handle_access(made | rename)?
-        .create()?
-        .add_rules(path_beneath_rules(["/"], rename))?
-        .add_rules(path_beneath_rules(directories, made))?
-        .restrict_self()?;
+        .handle_access(made | rename)
+        .and_then(|rules| rules.create())
+        .and_then(|rules| rules.add_rules(path_beneath_rules(["/"], rename)))
+        .and_then(|rules| rules.add_rules(path_beneath_rules(directories, made)))
+        .and_then(|rules| rules.restrict_self())
+        .map_err(failed)?;
     match status.ruleset {
         RulesetStatus::FullyEnforced => Ok(()),
-        RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => {
-            Err(Unconfined::NotAvailable)
-        }
+        RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => Err(not_available()),
     }
 }
 

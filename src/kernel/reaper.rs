@@ -125,30 +125,15 @@ pub fn wait_to_go_on(connection: BorrowedFd<'_>) -> bool {
 
 /// Waits until a child has ended, or a connection has something to say. Returns true in the former
 /// case.
-#[cfg(target_os = "linux")]
 fn wait_for(child: Pid, connection: BorrowedFd<'_>) -> Result<bool, Errno> {
-    use rustix::process::{PidfdFlags, pidfd_open};
-
-    let ends = pidfd_open(child, PidfdFlags::empty())?;
-    let mut watched = [
-        PollFd::from_borrowed_fd(connection, PollFlags::IN),
-        PollFd::new(&ends, PollFlags::IN),
-    ];
-    match poll(&mut watched, None) {
-        Ok(_) => Ok(watched[0].revents().is_empty()),
-        Err(Errno::INTR) => Ok(true),
-        Err(error) => Err(error),
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn wait_for(_child: Pid, connection: BorrowedFd<'_>) -> Result<bool, Errno> {
-    let mut watched = [PollFd::from_borrowed_fd(connection, PollFlags::IN)];
-    let shortly = rustix::event::Timespec {
-        tv_sec: 0,
-        tv_nsec: i64::from(INTERVAL.subsec_nanos()) as _,
-    };
-    match poll(&mut watched, Some(&shortly)) {
+    let speaks = PollFd::from_borrowed_fd(connection, PollFlags::IN);
+    #[cfg(target_os = "linux")]
+    let ends = rustix::process::pidfd_open(child, rustix::process::PidfdFlags::empty())?;
+    #[cfg(target_os = "linux")]
+    let (mut watched, limit) = ([speaks, PollFd::new(&ends, PollFlags::IN)], None);
+    #[cfg(not(target_os = "linux"))]
+    let (mut watched, limit) = ([speaks], rustix::event::Timespec::try_from(INTERVAL).ok());
+    match poll(&mut watched, limit.as_ref()) {
         Ok(_) => Ok(watched[0].revents().is_empty()),
         Err(Errno::INTR) => Ok(true),
         Err(error) => Err(error),

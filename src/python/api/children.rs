@@ -32,7 +32,7 @@ impl Children {
         Ok(Self {
             children: crate::kernel::reaper::ChildProcesses::adopt()?,
             #[cfg(target_os = "linux")]
-            signals: crate::kernel::landlock::signals().map_err(unconfined)?,
+            signals: crate::kernel::landlock::signals()?,
         })
     }
 
@@ -104,11 +104,6 @@ fn with_descriptor<R>(host: i32, call: impl FnOnce(BorrowedFd<'_>) -> R) -> PyRe
         .ok_or_else(|| PyValueError::new_err("host must be a file descriptor"))
 }
 
-#[cfg(target_os = "linux")]
-fn unconfined(error: crate::kernel::landlock::Unconfined) -> PyErr {
-    PyOSError::new_err(error.to_string())
-}
-
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 fn confine(policy: &Bound<'_, PyPolicy>, memory_files: bool) -> PyResult<()> {
     use crate::kernel::{filter, privileges};
@@ -161,8 +156,7 @@ impl Child {
 
             crate::python::pools::workers::note_confined();
             set_parent_process_death_signal(Some(Signal::KILL)).map_err(os_error)?;
-            crate::kernel::landlock::keep_signals_inside(&children.get().signals)
-                .map_err(unconfined)?;
+            crate::kernel::landlock::keep_signals_inside(&children.get().signals)?;
         }
         Ok(Self {})
     }

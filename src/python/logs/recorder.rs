@@ -1,11 +1,10 @@
 //! The store of operations under a guard that observes: each effect once, with its count.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ahash::AHashMap;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -86,25 +85,10 @@ pub struct Recorder {
 #[derive(Default)]
 pub struct SeenOperation {
     /// The position of each among the entries, by its key.
-    places: HashMap<u64, usize, BuildHasherDefault<Same>>,
+    places: AHashMap<u64, usize>,
     pub entries: Vec<Entry>,
     /// The number of decisions that were not kept.
     pub dropped: u64,
-}
-
-#[derive(Default)]
-struct Same(u64);
-
-impl Hasher for Same {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _bytes: &[u8]) {}
-
-    fn write_u64(&mut self, key: u64) {
-        self.0 = key;
-    }
 }
 
 impl Recorder {
