@@ -4,15 +4,9 @@ use std::ffi::{c_char, c_int, c_void};
 
 use libc::{gid_t, mode_t, off_t, size_t, timespec, timeval, uid_t, utimbuf};
 
-use super::{Path, dir, text};
+use super::{CWD, Path, dir, number, text};
 use crate::native::asking::ActJudge;
 use crate::policy::judge::{Act, Value};
-
-const CWD: c_int = libc::AT_FDCWD;
-
-fn number(number: impl Into<i64>) -> Value<'static> {
-    Value::Integer(number.into())
-}
 
 /// # Safety
 /// The path is NUL-terminated, or null; so for the others.

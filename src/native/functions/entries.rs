@@ -7,11 +7,9 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use libc::{dev_t, mode_t};
 
-use super::{Path, dir, text};
+use super::{CWD, Path, dir, number, text};
 use crate::native::asking::ActJudge;
 use crate::policy::judge::{Act, Value};
-
-const CWD: c_int = libc::AT_FDCWD;
 
 /// Returns whether an entry is there, whatever it is.
 ///
@@ -68,7 +66,7 @@ pub(super) unsafe fn makes<'a>(
             false => text(path)?,
         }
     };
-    let mode = Value::Integer(mode.into());
+    let mode = number(mode);
     Some(match event.to_bytes() {
         // `os.mknod(path, mode, device, dir_fd)`.
         b"os.mknod" => Act::new(event, &[path, mode, Value::None, dir(at)]),

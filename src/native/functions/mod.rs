@@ -9,14 +9,16 @@ mod opening;
 mod processes;
 mod system_calls;
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 
 use super::asking::ActJudge;
 use super::tables::Replacement;
 use crate::policy::files::path::Base;
-use crate::policy::judge::Value;
+use crate::policy::judge::{Act, Value};
 
 type Path = *const c_char;
+
+const CWD: c_int = libc::AT_FDCWD;
 
 /// Functions of the C library that act alike, with the act that they announce. Each has the
 /// signature that its man page gives.
@@ -81,18 +83,31 @@ unsafe fn text<'a>(text: *const c_char) -> Option<Value<'a>> {
     Some(Value::Text(text.to_bytes()))
 }
 
+/// An event whose only argument is a text; `None` for a null pointer.
+///
+/// # Safety
+/// The text is NUL-terminated, or null.
+unsafe fn with_text<'a>(event: &'static CStr, given: *const c_char) -> Option<Act<'a>> {
+    // SAFETY: by the caller.
+    Some(Act::new(event, &[unsafe { text(given) }?]))
+}
+
+fn number(number: impl Into<i64>) -> Value<'static> {
+    Value::Integer(number.into())
+}
+
 /// The descriptor of a directory, as an argument of an event.
 fn dir(descriptor: i32) -> Value<'static> {
     match descriptor {
-        libc::AT_FDCWD => Value::Integer(-1),
-        descriptor => Value::Integer(descriptor.into()),
+        CWD => number(-1),
+        descriptor => number(descriptor),
     }
 }
 
 /// The same, as the start of a relative name.
 fn base(descriptor: i32) -> Base {
     match descriptor {
-        libc::AT_FDCWD => Base::CurrentDir,
+        CWD => Base::CurrentDir,
         descriptor => Base::Descriptor(descriptor),
     }
 }

@@ -9,7 +9,7 @@ use libc::{
     sockaddr_storage, sockaddr_un, socklen_t, ssize_t,
 };
 
-use super::text;
+use super::{number, text, with_text};
 use crate::native::asking::ActJudge;
 use crate::policy::judge::{Act, Value};
 
@@ -50,11 +50,6 @@ unsafe extern "C" {
         error: *mut c_int,
     ) -> c_int;
     fn __h_errno_location() -> *mut c_int;
-}
-
-/// A socket, or another number.
-fn number(number: impl Into<i64>) -> Value<'static> {
-    Value::Integer(number.into())
 }
 
 /// The address in a structure of its family; `None` if there is none.
@@ -223,11 +218,6 @@ unsafe fn looks_up<'a>(
     let service = service.unwrap_or(Value::None);
     let arguments = [node, service, family, kind, protocol];
     Some(Act::new(c"socket.getaddrinfo", &arguments))
-}
-
-unsafe fn looks_up_host<'a>(name: *const c_char) -> Option<Act<'a>> {
-    // SAFETY: by the caller.
-    Some(Act::new(c"socket.gethostbyname", &[unsafe { text(name) }?]))
 }
 
 /// # Safety
@@ -403,11 +393,11 @@ super::replaced! {
 
     [c"gethostbyname"]
     fn host_by_name(name: *const c_char) -> *mut hostent
-    = looks_up_host(name), do tell_host::<J>(name, gethostbyname(name)), else not_found();
+    = with_text(c"socket.gethostbyname", name), do tell_host::<J>(name, gethostbyname(name)), else not_found();
 
     [c"gethostbyname2"]
     fn host_by_name2(name: *const c_char, family: c_int) -> *mut hostent
-    = looks_up_host(name), do tell_host::<J>(name, gethostbyname2(name, family)), else not_found();
+    = with_text(c"socket.gethostbyname", name), do tell_host::<J>(name, gethostbyname2(name, family)), else not_found();
 
     [c"gethostbyname_r"]
     fn host_by_name_r(
@@ -418,7 +408,7 @@ super::replaced! {
         result: HostResult,
         error: *mut c_int
     ) -> c_int
-    = looks_up_host(name), do {
+    = with_text(c"socket.gethostbyname", name), do {
         let failed = gethostbyname_r(name, made, buffer, size, result, error);
         tell_host::<J>(name, if failed == 0 { *result } else { std::ptr::null_mut() });
         failed
@@ -434,7 +424,7 @@ super::replaced! {
         result: HostResult,
         error: *mut c_int
     ) -> c_int
-    = looks_up_host(name), do {
+    = with_text(c"socket.gethostbyname", name), do {
         let failed = gethostbyname2_r(name, family, made, buffer, size, result, error);
         tell_host::<J>(name, if failed == 0 { *result } else { std::ptr::null_mut() });
         failed

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use libc::{FILE, mode_t};
 
-use super::{Path, base, text};
+use super::{CWD, Path, base, number, text};
 use crate::native::asking::ActJudge;
 use crate::policy::judge::{Act, Value};
 
@@ -17,7 +17,7 @@ use crate::policy::judge::{Act, Value};
 pub(super) unsafe fn opens<'a>(dir: c_int, path: Path, flags: c_int) -> Option<Act<'a>> {
     // SAFETY: by the caller.
     let path = unsafe { text(path) }?;
-    Some(Act::new(c"open", &[path, Value::None, Value::Integer(flags.into())]).from(base(dir)))
+    Some(Act::new(c"open", &[path, Value::None, number(flags)]).from(base(dir)))
 }
 
 /// The flags that fopen(3) opens a file with.
@@ -42,8 +42,6 @@ unsafe fn flags_of(mode: *const c_char) -> c_int {
     };
     opens | access
 }
-
-const CWD: c_int = libc::AT_FDCWD;
 
 const NEW: c_int = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
 

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
-use super::{Path, text};
+use super::{Path, number, text, with_text};
 use crate::native::asking::{self, ActJudge};
 use crate::policy::judge::{Act, Value};
 
@@ -13,34 +13,15 @@ use crate::policy::judge::{Act, Value};
 type Words = *const *const c_char;
 
 /// # Safety
-/// The program is NUL-terminated, or null; so for the others.
-pub(super) unsafe fn executes<'a>(program: Path) -> Option<Act<'a>> {
+/// The program is NUL-terminated, or null.
+pub(super) unsafe fn starts<'a>(event: &'static CStr, program: Path) -> Option<Act<'a>> {
     // SAFETY: by the caller.
     let program = unsafe { text(program) }?;
-    Some(Act::new(c"os.exec", &[program, Value::None, Value::None]))
-}
-
-unsafe fn spawns<'a>(program: Path) -> Option<Act<'a>> {
-    // SAFETY: by the caller.
-    let program = unsafe { text(program) }?;
-    Some(Act::new(
-        c"os.posix_spawn",
-        &[program, Value::None, Value::None],
-    ))
-}
-
-unsafe fn runs<'a>(command: *const c_char) -> Option<Act<'a>> {
-    // SAFETY: by the caller.
-    Some(Act::new(c"os.system", &[unsafe { text(command) }?]))
-}
-
-pub(super) unsafe fn goes<'a>(path: Path) -> Option<Act<'a>> {
-    // SAFETY: by the caller.
-    Some(Act::new(c"os.chdir", &[unsafe { text(path) }?]))
+    Some(Act::new(event, &[program, Value::None, Value::None]))
 }
 
 pub(super) fn goes_to<'a>(directory: c_int) -> Act<'a> {
-    Act::new(c"os.chdir", &[Value::Integer(directory.into())])
+    Act::new(c"os.chdir", &[number(directory)])
 }
 
 pub(super) unsafe fn takes_root<'a>(path: Path) -> Act<'a> {
@@ -51,13 +32,13 @@ pub(super) unsafe fn takes_root<'a>(path: Path) -> Act<'a> {
 
 /// Signal 0 asks whether there is such a process.
 pub(super) fn signals<'a>(event: &'static CStr, process: pid_t, signal: c_int) -> Option<Act<'a>> {
-    let arguments = [process, signal].map(|number| Value::Integer(number.into()));
+    let arguments = [process, signal].map(number);
     (signal != 0).then(|| Act::new(event, &arguments))
 }
 
 unsafe extern "C" fn may_execute<J: ActJudge>(program: Path) -> bool {
     // SAFETY: the functions below hand on what they are called with.
-    asking::allows::<J>(|| unsafe { executes(program) })
+    asking::allows::<J>(|| unsafe { starts(c"os.exec", program) })
 }
 
 /// Functions of execl(3), which take as many words as a caller likes: asks about the program, and
@@ -69,22 +50,10 @@ macro_rules! with_words {
         #[unsafe(naked)]
         unsafe extern "C" fn $function<J: ActJudge>(program: Path) -> c_int {
             std::arch::naked_asm!(
-                "push rdi",
-                "push rsi",
-                "push rdx",
-                "push rcx",
-                "push r8",
-                "push r9",
-                "push rax",
+                "push rdi; push rsi; push rdx; push rcx; push r8; push r9; push rax",
                 "call {may}",
                 "mov r11d, eax",
-                "pop rax",
-                "pop r9",
-                "pop r8",
-                "pop rcx",
-                "pop rdx",
-                "pop rsi",
-                "pop rdi",
+                "pop rax; pop r9; pop r8; pop rcx; pop rdx; pop rsi; pop rdi",
                 "test r11b, r11b",
                 "je 2f",
                 "jmp qword ptr [rip + {real}@GOTPCREL]",
@@ -136,21 +105,21 @@ super::replaced! {
 
     [c"execve"]
     fn execve(program: Path, words: Words, environment: Words) -> c_int
-    = executes(program), else -1;
+    = starts(c"os.exec", program), else -1;
 
     [c"execv"]
-    fn execv(program: Path, words: Words) -> c_int = executes(program), else -1;
+    fn execv(program: Path, words: Words) -> c_int = starts(c"os.exec", program), else -1;
 
     [c"execvp"]
-    fn execvp(program: Path, words: Words) -> c_int = executes(program), else -1;
+    fn execvp(program: Path, words: Words) -> c_int = starts(c"os.exec", program), else -1;
 
     [c"execvpe"]
     fn execvpe(program: Path, words: Words, environment: Words) -> c_int
-    = executes(program), else -1;
+    = starts(c"os.exec", program), else -1;
 
     [c"fexecve"]
     fn fexecve(program: c_int, words: Words, environment: Words) -> c_int
-    = Some(Act::new(c"os.exec", &[Value::Integer(program.into()), Value::None, Value::None])),
+    = Some(Act::new(c"os.exec", &[number(program), Value::None, Value::None])),
     else -1;
 
     [c"posix_spawn"]
@@ -162,7 +131,7 @@ super::replaced! {
         words: *const *mut c_char,
         environment: *const *mut c_char
     ) -> c_int
-    = spawns(program), else libc::EACCES;
+    = starts(c"os.posix_spawn", program), else libc::EACCES;
 
     [c"posix_spawnp"]
     fn posix_spawnp(
@@ -173,14 +142,14 @@ super::replaced! {
         words: *const *mut c_char,
         environment: *const *mut c_char
     ) -> c_int
-    = spawns(program), else libc::EACCES;
+    = starts(c"os.posix_spawn", program), else libc::EACCES;
 
     [c"system"]
-    fn system(command: *const c_char) -> c_int = runs(command), else -1;
+    fn system(command: *const c_char) -> c_int = with_text(c"os.system", command), else -1;
 
     [c"popen"]
     fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE
-    = runs(command), else std::ptr::null_mut();
+    = with_text(c"os.system", command), else std::ptr::null_mut();
 
     [c"kill"]
     fn kill(process: pid_t, signal: c_int) -> c_int
@@ -191,7 +160,7 @@ super::replaced! {
     = signals(c"os.killpg", group, signal), else -1;
 
     [c"chdir"]
-    fn chdir(path: Path) -> c_int = goes(path), else -1;
+    fn chdir(path: Path) -> c_int = with_text(c"os.chdir", path), else -1;
 
     [c"fchdir"]
     fn fchdir(directory: c_int) -> c_int

@@ -2,16 +2,17 @@
 
 use std::ffi::{CStr, c_int, c_long};
 
-use super::attributes::is_link;
-use super::{Path, attributes, entries, network, opening, processes};
+#[cfg(target_arch = "x86_64")]
+use super::CWD;
+use super::attributes::{cuts, is_link, sets_attribute, sets_mode, sets_owner, sets_times};
+use super::entries::{links, makes, moves, removes};
+use super::opening::opens;
+use super::{Path, network, processes, with_text};
 use crate::native::asking::{self, ActJudge};
 use crate::policy::judge::Act;
 
 /// fchmodat2(2), of Linux 6.6, which has one number everywhere.
 const SYS_FCHMODAT2: c_long = 452;
-
-#[cfg(target_arch = "x86_64")]
-const CWD: c_int = libc::AT_FDCWD;
 
 /// What a system call is about to do; `None` for the many that need nobody's leave.
 ///
@@ -23,42 +24,34 @@ unsafe fn does<'a>(number: c_long, given: [c_long; 6]) -> Option<Act<'a>> {
     // SAFETY: by the caller.
     unsafe {
         match number {
-            libc::SYS_openat => opening::opens(fd(0), path(1), fd(2)),
+            libc::SYS_openat => opens(fd(0), path(1), fd(2)),
             libc::SYS_openat2 => {
                 // The first field of `struct open_how`.
                 let flags = (given[2] as *const u64).as_ref()?;
-                opening::opens(fd(0), path(1), *flags as c_int)
+                opens(fd(0), path(1), *flags as c_int)
             }
-            libc::SYS_unlinkat => entries::removes(fd(0), path(1), fd(2) & libc::AT_REMOVEDIR != 0),
-            libc::SYS_mkdirat => entries::makes(c"os.mkdir", fd(0), path(1), given[2] as _),
-            libc::SYS_mknodat => entries::makes(c"os.mknod", fd(0), path(1), given[2] as _),
+            libc::SYS_unlinkat => removes(fd(0), path(1), fd(2) & libc::AT_REMOVEDIR != 0),
+            libc::SYS_mkdirat => makes(c"os.mkdir", fd(0), path(1), given[2] as _),
+            libc::SYS_mknodat => makes(c"os.mknod", fd(0), path(1), given[2] as _),
             libc::SYS_renameat | libc::SYS_renameat2 => {
-                entries::moves(c"os.rename", (fd(0), path(1)), (fd(2), path(3)))
+                moves(c"os.rename", (fd(0), path(1)), (fd(2), path(3)))
             }
-            libc::SYS_linkat => entries::moves(c"os.link", (fd(0), path(1)), (fd(2), path(3))),
-            libc::SYS_symlinkat => entries::links(path(0), fd(1), path(2)),
-            libc::SYS_truncate => attributes::cuts(path(0), given[1]),
-            libc::SYS_fchmodat => attributes::sets_mode(fd(0), path(1), given[2] as _, false),
-            SYS_FCHMODAT2 => attributes::sets_mode(fd(0), path(1), given[2] as _, is_link(fd(3))),
-            libc::SYS_fchownat => attributes::sets_owner(
+            libc::SYS_linkat => moves(c"os.link", (fd(0), path(1)), (fd(2), path(3))),
+            libc::SYS_symlinkat => links(path(0), fd(1), path(2)),
+            libc::SYS_truncate => cuts(path(0), given[1]),
+            libc::SYS_fchmodat => sets_mode(fd(0), path(1), given[2] as _, false),
+            SYS_FCHMODAT2 => sets_mode(fd(0), path(1), given[2] as _, is_link(fd(3))),
+            libc::SYS_fchownat => sets_owner(
                 fd(0),
                 path(1),
                 (given[2] as _, given[3] as _),
                 is_link(fd(4)),
             ),
-            libc::SYS_utimensat => attributes::sets_times(fd(0), path(1), is_link(fd(3))),
-            libc::SYS_setxattr => {
-                attributes::sets_attribute(c"os.setxattr", path(0), path(1), false)
-            }
-            libc::SYS_lsetxattr => {
-                attributes::sets_attribute(c"os.setxattr", path(0), path(1), true)
-            }
-            libc::SYS_removexattr => {
-                attributes::sets_attribute(c"os.removexattr", path(0), path(1), false)
-            }
-            libc::SYS_lremovexattr => {
-                attributes::sets_attribute(c"os.removexattr", path(0), path(1), true)
-            }
+            libc::SYS_utimensat => sets_times(fd(0), path(1), is_link(fd(3))),
+            libc::SYS_setxattr => sets_attribute(c"os.setxattr", path(0), path(1), false),
+            libc::SYS_lsetxattr => sets_attribute(c"os.setxattr", path(0), path(1), true),
+            libc::SYS_removexattr => sets_attribute(c"os.removexattr", path(0), path(1), false),
+            libc::SYS_lremovexattr => sets_attribute(c"os.removexattr", path(0), path(1), true),
             libc::SYS_socket => Some(network::makes(fd(0), fd(1), fd(2))),
             libc::SYS_connect => network::connects(fd(0), given[1] as _, given[2] as _),
             libc::SYS_bind => network::binds(fd(0), given[1] as _, given[2] as _),
@@ -67,50 +60,52 @@ unsafe fn does<'a>(number: c_long, given: [c_long; 6]) -> Option<Act<'a>> {
                 network::reaches(c"socket.sendto", fd(0), given[4] as _, given[5] as _)
             }
             libc::SYS_sendmsg => network::sends(fd(0), given[1] as _),
-            libc::SYS_execve => processes::executes(path(0)),
-            libc::SYS_execveat => processes::executes(path(1)),
-            libc::SYS_chdir => processes::goes(path(0)),
+            libc::SYS_execve => processes::starts(c"os.exec", path(0)),
+            libc::SYS_execveat => processes::starts(c"os.exec", path(1)),
+            libc::SYS_chdir => with_text(c"os.chdir", path(0)),
             libc::SYS_fchdir => Some(processes::goes_to(fd(0))),
             libc::SYS_chroot => Some(processes::takes_root(path(0))),
             libc::SYS_kill => processes::signals(c"os.kill", fd(0), fd(1)),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_open => opening::opens(CWD, path(0), fd(1)),
-            #[cfg(target_arch = "x86_64")]
+            _ => does_by_name(number, given),
+        }
+    }
+}
+
+/// The same for system calls that newer machines do not have any more.
+///
+/// # Safety
+/// The arguments are those of the system call.
+#[cfg(target_arch = "x86_64")]
+unsafe fn does_by_name<'a>(number: c_long, given: [c_long; 6]) -> Option<Act<'a>> {
+    let path = |index: usize| given[index] as Path;
+    // SAFETY: by the caller.
+    unsafe {
+        match number {
+            libc::SYS_open => opens(CWD, path(0), given[1] as c_int),
             libc::SYS_creat => {
                 let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
-                opening::opens(CWD, path(0), flags)
+                opens(CWD, path(0), flags)
             }
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_unlink => entries::removes(CWD, path(0), false),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_rmdir => entries::removes(CWD, path(0), true),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_mkdir => entries::makes(c"os.mkdir", CWD, path(0), given[1] as _),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_rename => entries::moves(c"os.rename", (CWD, path(0)), (CWD, path(1))),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_link => entries::moves(c"os.link", (CWD, path(0)), (CWD, path(1))),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_symlink => entries::links(path(0), CWD, path(1)),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_mknod => entries::makes(c"os.mknod", CWD, path(0), given[1] as _),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_chown => {
-                attributes::sets_owner(CWD, path(0), (given[1] as _, given[2] as _), false)
-            }
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_lchown => {
-                attributes::sets_owner(CWD, path(0), (given[1] as _, given[2] as _), true)
-            }
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_utime | libc::SYS_utimes => attributes::sets_times(CWD, path(0), false),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_futimesat => attributes::sets_times(fd(0), path(1), false),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_chmod => attributes::sets_mode(CWD, path(0), given[1] as _, false),
+            libc::SYS_unlink => removes(CWD, path(0), false),
+            libc::SYS_rmdir => removes(CWD, path(0), true),
+            libc::SYS_mkdir => makes(c"os.mkdir", CWD, path(0), given[1] as _),
+            libc::SYS_rename => moves(c"os.rename", (CWD, path(0)), (CWD, path(1))),
+            libc::SYS_link => moves(c"os.link", (CWD, path(0)), (CWD, path(1))),
+            libc::SYS_symlink => links(path(0), CWD, path(1)),
+            libc::SYS_mknod => makes(c"os.mknod", CWD, path(0), given[1] as _),
+            libc::SYS_chown => sets_owner(CWD, path(0), (given[1] as _, given[2] as _), false),
+            libc::SYS_lchown => sets_owner(CWD, path(0), (given[1] as _, given[2] as _), true),
+            libc::SYS_utime | libc::SYS_utimes => sets_times(CWD, path(0), false),
+            libc::SYS_futimesat => sets_times(given[0] as c_int, path(1), false),
+            libc::SYS_chmod => sets_mode(CWD, path(0), given[1] as _, false),
             _ => None,
         }
     }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn does_by_name<'a>(_number: c_long, _given: [c_long; 6]) -> Option<Act<'a>> {
+    None
 }
 
 /// syscall(2), with as many arguments as a system call may have: on the supported platforms what a
