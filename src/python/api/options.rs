@@ -157,7 +157,7 @@ impl<'py> GuardOptions<'py> {
 fn prepare(py: Python<'_>, allowed: &Allowed, asks: bool) -> PyResult<()> {
     distributions::prepare(py)?;
     #[cfg(unix)]
-    extensions::prepare(py)?;
+    extensions::prepare();
     let policy = &allowed.policy;
     let records = allowed.records.is_some();
     if policy.network().rules().is_some() || records || asks {

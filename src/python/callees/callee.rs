@@ -46,42 +46,31 @@ pub fn native<'py>(
     first: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Option<Native<'py>>> {
     let known = StandardLibrary::get(callee.py())?;
-    if known.calls_its_first(callee) {
-        let Some(first) = first else {
-            return Ok(None);
-        };
-        let called = if callee.is(&known.type_call) {
+    let mut function = Some(callee.clone());
+    let name = if known.calls_its_first(callee) {
+        function = first.cloned();
+        match first {
             // The metaclass's own `__call__` is not meant: `native_name` asks for it.
-            constructor(known, first)?
-        } else if cache::is_plainly_quiet(first.as_borrowed()) || !first.is_callable() {
-            None
-        } else {
-            native_name(known, first)?
+            Some(first) if callee.is(&known.type_call) => constructor(known, first)?,
+            Some(first) if !cache::is_plainly_quiet(first.as_borrowed()) && first.is_callable() => {
+                native_name(known, first)?
+            }
+            _ => None,
+        }
+    } else if callee.get_type().is(&known.method_caller) {
+        function = match first {
+            Some(first) => method_of(callee, first)?,
+            None => None,
         };
-        return Ok(called.map(|name| Native {
-            name,
-            function: first.clone(),
-        }));
-    }
-    if callee.get_type().is(&known.method_caller) {
-        let Some(method) = first
-            .map(|first| method_of(callee, first))
-            .transpose()?
-            .flatten()
-        else {
-            return Ok(None);
-        };
-        let name = native_name(known, &method)?;
-        return Ok(name.map(|name| Native {
-            name,
-            function: method,
-        }));
-    }
-    let name = native_name(known, callee)?;
-    Ok(name.map(|name| Native {
-        name,
-        function: callee.clone(),
-    }))
+        match &function {
+            Some(method) => native_name(known, method)?,
+            None => None,
+        }
+    } else {
+        native_name(known, callee)?
+    };
+    let named = name.zip(function);
+    Ok(named.map(|(name, function)| Native { name, function }))
 }
 
 fn native_name<'py>(
@@ -253,7 +242,7 @@ fn is_foreign(known: &StandardLibrary, descriptor: &Bound<'_, PyAny>) -> PyResul
     }
 }
 
-pub fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<CalleeName<'py>>> {
+pub fn qualified_name<'py>(class: &Bound<'py, PyAny>) -> PyResult<Option<CalleeName<'py>>> {
     let py = class.py();
     let module = string_attribute(class, intern!(py, "__module__"))?;
     let name = string_attribute(class, intern!(py, "__qualname__"))?;
@@ -315,17 +304,14 @@ fn name_instance<'py>(
     let Some(class) = attribute(&call, intern!(py, "__objclass__"))? else {
         return Ok(None);
     };
-    let (Some(module), Some(name)) = (
-        string_attribute(&class, intern!(py, "__module__"))?,
-        string_attribute(&class, intern!(py, "__qualname__"))?,
-    ) else {
+    let Some(class) = qualified_name(&class)? else {
         return Ok(None);
     };
-    if known.is_quiet(&module) {
+    if known.is_quiet(&class.module) {
         return Ok(None);
     }
-    let own = raw::dotted(&name, intern!(py, "__call__"))?;
-    Ok(Some(CalleeName { module, own }))
+    let own = raw::dotted(&class.own, intern!(py, "__call__"))?;
+    Ok(Some(CalleeName { own, ..class }))
 }
 
 fn module<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {

@@ -5,7 +5,7 @@
 //! others may have later, but keys that cannot come to mean another callee: a function of C code,
 //! or the version that CPython gives a class until it is changed.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -17,171 +17,173 @@ const PLACES: usize = 2048;
 /// A bound method may bind another one.
 const MAX_BOUND: usize = 4;
 
+/// Addresses, whose lowest bits are zero.
+type Addresses = Table<4>;
+
+/// Versions of a class in one half, and perhaps of its metaclass in the other.
+type Versions = Table<32>;
+
 /// Method table entries and slot functions of the standard library.
-static FUNCTIONS: [AtomicUsize; PLACES] = [const { AtomicUsize::new(0) }; PLACES];
+static FUNCTIONS: Addresses = Table::new();
 /// Versions of a class and its metaclass: calling the class runs nothing foreign by itself.
-static CLASSES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+static CLASSES: Versions = Table::new();
 /// Versions of classes whose native `__new__` is quiet.
-static NEWS: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+static NEWS: Versions = Table::new();
 /// Versions of classes: calling an instance runs Python code.
-static INSTANCES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+static INSTANCES: Versions = Table::new();
 
-/// Versions of classes of such modules.
-static SAFE_CLASSES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
-/// Method table entries of modules that are declared safe to call, for guards that let them be, and
-/// other callables of theirs.
-static SAFE: [AtomicUsize; PLACES] = [const { AtomicUsize::new(0) }; PLACES];
+/// Versions of classes of modules that are declared safe to call, for guards that let them be.
+static SAFE_CLASSES: Versions = Table::new();
+/// Method table entries of such modules, and other callables of theirs.
+static SAFE: Addresses = Table::new();
 
-fn function_place(table: &'static [AtomicUsize; PLACES], function: usize) -> &'static AtomicUsize {
-    // Table entries are 32 bytes long, functions are aligned to 16.
-    &table[(function >> 4) % PLACES]
-}
+/// Keys, of which none is 0; `SHIFT` is where they differ beside their lowest bits.
+struct Table<const SHIFT: u32>([AtomicU64; PLACES]);
 
-fn version_place(table: &'static [AtomicU64; PLACES], versions: u64) -> &'static AtomicU64 {
-    let mixed = versions ^ (versions >> 32);
-    &table[usize::try_from(mixed % PLACES as u64).unwrap_or(0)]
-}
+impl<const SHIFT: u32> Table<SHIFT> {
+    const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; PLACES])
+    }
 
-/// The other place for this number, by all its bits.
-fn second_place<T>(table: &'static [T; PLACES], number: u64) -> &'static T {
-    let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    &table[usize::try_from(mixed % PLACES as u64).unwrap_or(0)]
-}
+    #[inline]
+    fn first(&self, key: u64) -> &AtomicU64 {
+        self.at(key ^ (key >> SHIFT))
+    }
 
-fn has(table: &'static [AtomicU64; PLACES], versions: u64) -> bool {
-    versions != 0 && version_place(table, versions).load(Ordering::Relaxed) == versions
-}
+    /// The other place, by all bits.
+    #[inline]
+    fn second(&self, key: u64) -> &AtomicU64 {
+        self.at(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32)
+    }
 
-fn has_second(table: &'static [AtomicU64; PLACES], versions: u64) -> bool {
-    versions != 0 && second_place(table, versions).load(Ordering::Relaxed) == versions
-}
+    #[inline]
+    fn at(&self, mixed: u64) -> &AtomicU64 {
+        &self.0[usize::try_from(mixed % PLACES as u64).unwrap_or(0)]
+    }
 
-fn add(table: &'static [AtomicU64; PLACES], versions: u64) {
-    if versions != 0 && !has(table, versions) {
-        let first = version_place(table, versions);
-        let is_free = first.load(Ordering::Relaxed) == 0;
-        let place = if is_free {
-            first
-        } else {
-            second_place(table, versions)
+    /// Returns whether a key is in its first place, or in its second one.
+    #[inline]
+    fn has<const SECOND: bool>(&self, key: u64) -> bool {
+        let place = match SECOND {
+            true => self.second(key),
+            false => self.first(key),
         };
-        place.store(versions, Ordering::Relaxed);
+        key != 0 && place.load(Ordering::Relaxed) == key
+    }
+
+    fn add(&self, key: u64) {
+        if key == 0 || self.has::<FIRST>(key) {
+            return;
+        }
+        let first = self.first(key);
+        let place = match first.load(Ordering::Relaxed) {
+            0 => first,
+            _ => self.second(key),
+        };
+        place.store(key, Ordering::Relaxed);
+    }
+
+    /// Adds a key that is looked for in its first place alone.
+    fn add_first(&self, key: u64) {
+        self.first(key).store(key, Ordering::Relaxed);
+    }
+
+    fn clear(&self) {
+        for place in &self.0 {
+            place.store(0, Ordering::Relaxed);
+        }
     }
 }
+
+const FIRST: bool = false;
+const SECOND: bool = true;
 
 /// Returns whether the callee is Python code, or was found to be quiet before. Takes no reference
 /// and runs nothing.
 #[inline]
 pub fn is_plainly_quiet(callee: Callee<'_, '_>) -> bool {
-    if layout::is_python_function(callee) {
-        return true;
-    }
     // A native `__new__`, whose entry is shared by all, is never among them.
-    let entry = layout::method_entry(callee);
-    if entry != 0 && is_remembered(entry) {
-        return true;
-    }
-    is_quiet_otherwise(callee)
+    layout::is_python_function(callee)
+        || FUNCTIONS.has::<FIRST>(layout::method_entry(callee) as u64)
+        || is_quiet_in_first_place(callee)
 }
 
 #[inline(never)]
-fn is_quiet_otherwise(callee: Callee<'_, '_>) -> bool {
-    is_quiet_by(callee, is_remembered, has)
+fn is_quiet_in_first_place(callee: Callee<'_, '_>) -> bool {
+    is_quiet::<FIRST>(callee)
 }
 
 /// The same for a callee whose first place was taken when it was found to be quiet.
 #[inline(never)]
 pub fn is_quiet_in_second_place(callee: Callee<'_, '_>) -> bool {
-    is_quiet_by(callee, is_remembered_second, has_second)
-}
-
-fn is_remembered(function: usize) -> bool {
-    let place = function_place(&FUNCTIONS, function);
-    place.load(Ordering::Relaxed) == function
-}
-
-fn is_remembered_second(function: usize) -> bool {
-    let place = second_place(&FUNCTIONS, function as u64);
-    place.load(Ordering::Relaxed) == function
-}
-
-#[inline]
-pub fn is_plainly_safe(callee: Callee<'_, '_>) -> bool {
-    let entry = layout::method_entry(callee);
-    let known = if entry != 0 {
-        entry
-    } else if let Some(class) = layout::as_class(callee) {
-        return has(&SAFE_CLASSES, layout::class_versions(class));
-    } else {
-        callee.as_ptr() as usize
-    };
-    function_place(&SAFE, known).load(Ordering::Relaxed) == known
-}
-
-/// `versions` are those that a class had before it was looked at.
-pub fn remember_safe(callee: Callee<'_, '_>, versions: u64) {
-    let entry = layout::method_entry(callee);
-    if entry != 0 {
-        function_place(&SAFE, entry).store(entry, Ordering::Relaxed);
-    } else if layout::class_versions_of(callee) == versions {
-        add(&SAFE_CLASSES, versions);
-    }
-}
-
-pub fn forget_safe() {
-    for place in &SAFE {
-        place.store(0, Ordering::Relaxed);
-    }
-    for place in &SAFE_CLASSES {
-        place.store(0, Ordering::Relaxed);
-    }
-}
-
-/// Remembers another callable, which a module has for good and so never goes away.
-pub fn remember_safe_object(callee: Py<PyAny>) {
-    let callee = callee.into_ptr() as usize;
-    function_place(&SAFE, callee).store(callee, Ordering::Relaxed);
+    is_quiet::<SECOND>(callee)
 }
 
 #[inline(always)]
-fn is_quiet_by(
-    callee: Callee<'_, '_>,
-    is_remembered: impl Fn(usize) -> bool,
-    has: impl Fn(&'static [AtomicU64; PLACES], u64) -> bool,
-) -> bool {
-    let mut callee = callee;
+fn is_quiet<const AT: bool>(mut callee: Callee<'_, '_>) -> bool {
     for _ in 0..MAX_BOUND {
         if layout::is_python_function(callee) {
             return true;
         }
         if let Some(entry) = layout::native_entry(callee) {
             return match entry {
-                NativeEntry::Function(function) => is_remembered(function),
-                NativeEntry::New(class) => has(&NEWS, class.map_or(0, layout::class_versions_of)),
+                NativeEntry::Function(function) => FUNCTIONS.has::<AT>(function as u64),
+                NativeEntry::New(class) => NEWS.has::<AT>(versions_of(class)),
             };
         }
         if let Some(class) = layout::as_class(callee) {
-            return has(&CLASSES, layout::class_versions(class));
+            return CLASSES.has::<AT>(layout::class_versions(class));
         }
         callee = match layout::bound_function(callee) {
             Some(function) => function,
-            None => return has(&INSTANCES, layout::version_of_type(callee)),
+            None => return INSTANCES.has::<AT>(layout::version_of_type(callee)),
         };
     }
     false
 }
 
+fn versions_of(class: Option<Callee<'_, '_>>) -> u64 {
+    class.map_or(0, layout::class_versions_of)
+}
+
+/// Returns whether the callee was found to be of a module that is declared safe. Takes no reference
+/// and runs nothing.
+#[inline]
+pub fn is_plainly_safe(callee: Callee<'_, '_>) -> bool {
+    let entry = layout::method_entry(callee);
+    if entry != 0 {
+        return SAFE.has::<FIRST>(entry as u64);
+    }
+    match layout::as_class(callee) {
+        Some(class) => SAFE_CLASSES.has::<FIRST>(layout::class_versions(class)),
+        None => SAFE.has::<FIRST>(callee.as_ptr() as u64),
+    }
+}
+
+/// `versions` are those that a class had before it was looked at.
+pub fn remember_safe(callee: Callee<'_, '_>, versions: u64) {
+    let entry = layout::method_entry(callee);
+    if entry != 0 {
+        SAFE.add_first(entry as u64);
+    } else if layout::class_versions_of(callee) == versions {
+        SAFE_CLASSES.add(versions);
+    }
+}
+
+/// Remembers another callable, which a module has for good and so never goes away.
+pub fn remember_safe_object(callee: Py<PyAny>) {
+    SAFE.add_first(callee.into_ptr() as u64);
+}
+
+pub fn forget_safe() {
+    SAFE.clear();
+    SAFE_CLASSES.clear();
+}
+
 pub fn remember_function(callee: Callee<'_, '_>) {
     match layout::native_entry(callee) {
-        Some(NativeEntry::Function(function)) if !is_remembered(function) => {
-            let first = function_place(&FUNCTIONS, function);
-            let is_free = first.load(Ordering::Relaxed) == 0;
-            let second = second_place(&FUNCTIONS, function as u64);
-            let place = if is_free { first } else { second };
-            place.store(function, Ordering::Relaxed);
-        }
-        Some(NativeEntry::Function(_)) => {}
-        Some(NativeEntry::New(class)) => add(&NEWS, class.map_or(0, layout::class_versions_of)),
+        Some(NativeEntry::Function(function)) => FUNCTIONS.add(function as u64),
+        Some(NativeEntry::New(class)) => NEWS.add(versions_of(class)),
         None => {}
     }
 }
@@ -190,7 +192,7 @@ pub fn remember_function(callee: Callee<'_, '_>) {
 /// before it was looked at.
 pub fn remember_class(class: Borrowed<'_, '_, PyType>, versions: u64) {
     if layout::class_versions(class) == versions {
-        add(&CLASSES, versions);
+        CLASSES.add(versions);
     }
 }
 
@@ -198,6 +200,6 @@ pub fn remember_class(class: Borrowed<'_, '_, PyType>, versions: u64) {
 /// one that the class had before it was looked at.
 pub fn remember_instances(instance: Callee<'_, '_>, version: u64) {
     if layout::version_of_type(instance) == version {
-        add(&INSTANCES, version);
+        INSTANCES.add(version);
     }
 }

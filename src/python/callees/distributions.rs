@@ -10,20 +10,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyList, PyModule, PyString};
 
 use crate::policy::distributions::{self, InstalledPackages};
 #[cfg(Py_3_12)]
 use crate::python::callees::callee::Native;
-use crate::python::cpython::calling::Calling;
+use crate::python::cpython::calling::{self, Calling};
 #[cfg(Py_3_12)]
 use crate::python::cpython::functions::Builtin;
 #[cfg(Py_3_12)]
 use crate::python::cpython::layout;
+use crate::python::cpython::objects;
 use crate::python::cpython::once::intern;
 #[cfg(Py_3_12)]
 use crate::python::importing::loaded;
-use crate::python::importing::search_path;
 
 const ENDINGS: [&str; 2] = ["site-packages", "dist-packages"];
 
@@ -34,6 +34,8 @@ const MAX_NAMED: usize = 1000;
 struct Known {
     /// The directories that packages are installed in: as in `sys.path`, and with links resolved.
     sites: Vec<PathBuf>,
+    /// The directories that modules were imported from as guards were made, by the host.
+    paths: Vec<PathBuf>,
     /// The entries of `sys.path` when it was looked at last.
     seen: Vec<Py<PyAny>>,
     /// The distributions installed there, and the times as of which they were read.
@@ -45,6 +47,7 @@ struct Known {
 
 static KNOWN: Mutex<Known> = Mutex::new(Known {
     sites: Vec::new(),
+    paths: Vec::new(),
     seen: Vec::new(),
     installed: None,
     named: BTreeMap::new(),
@@ -57,7 +60,7 @@ fn known() -> MutexGuard<'static, Known> {
 
 /// Reads the directories that packages are installed in. Called as a guard is made, by the host.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
-    let Some(path) = search_path::list(py)? else {
+    let Some(path) = search_path(py)? else {
         return Ok(());
     };
     // Most guards find the entries that the one before found.
@@ -66,32 +69,18 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
         known.seen.len() == path.len()
             && known.seen.iter().zip(&path).all(|(one, own)| one.is(&own))
     };
+    for entry in path.iter() {
+        let entry = entry.cast::<PyString>().ok();
+        let Some(entry) = entry.and_then(|entry| entry.to_str().ok()) else {
+            continue;
+        };
+        // Another one starts from the current directory.
+        if !is_as_before || !entry.starts_with('/') {
+            known().add(entry);
+        }
+    }
     if is_as_before {
         return Ok(());
-    }
-    for entry in path.iter() {
-        let Ok(entry) = entry.cast::<PyString>() else {
-            continue;
-        };
-        let Ok(entry) = entry.to_str() else {
-            continue;
-        };
-        let entry = entry.trim_end_matches('/');
-        if !ENDINGS.iter().any(|ending| entry.ends_with(ending)) {
-            continue;
-        }
-        let mut known = known();
-        if known.sites.iter().any(|site| site.as_os_str() == entry) {
-            continue;
-        }
-        let entry = PathBuf::from(entry);
-        if let Ok(real) = std::fs::canonicalize(&entry)
-            && real != entry
-        {
-            known.sites.push(real);
-        }
-        known.sites.push(entry);
-        known.installed = None;
     }
     let seen = path.iter().map(Bound::unbind).collect();
     let before = std::mem::replace(&mut known().seen, seen);
@@ -100,18 +89,58 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+impl Known {
+    fn add(&mut self, entry: &str) {
+        let path = match std::env::current_dir() {
+            _ if entry.starts_with('/') => PathBuf::from(entry),
+            Ok(directory) => directory.join(entry),
+            Err(_) => return,
+        };
+        if !self.paths.contains(&path) {
+            self.paths.push(path);
+        }
+        let site = Path::new(entry.trim_end_matches('/'));
+        let is_site = ENDINGS
+            .iter()
+            .any(|ending| entry.trim_end_matches('/').ends_with(ending));
+        if !is_site || self.sites.iter().any(|known| known == site) {
+            return;
+        }
+        if let Ok(real) = std::fs::canonicalize(site)
+            && real != site
+        {
+            self.sites.push(real);
+        }
+        self.sites.push(site.to_owned());
+        self.installed = None;
+    }
+}
+
+/// `sys.path`; `None` if other code put something else in its place.
+fn search_path(py: Python<'_>) -> PyResult<Option<Bound<'_, PyList>>> {
+    // An import statement would take longer than all else that making a guard does.
+    let sys = match objects::module_of_name(intern!(py, "sys")) {
+        Some(sys) => sys,
+        None => calling::import(py, "sys")?.into_any(),
+    };
+    let Ok(sys) = sys.cast_into::<PyModule>() else {
+        return Ok(None);
+    };
+    let path = sys.dict().get_item(intern!(py, "path"))?;
+    Ok(path.and_then(|path| path.cast_into().ok()))
+}
+
+/// The directories that modules were imported from as guards were made, by the host.
+#[cfg(unix)]
+pub fn imported_from() -> Vec<PathBuf> {
+    known().paths.clone()
+}
+
 /// Read again if something was installed since the last time.
 pub fn installed() -> Arc<InstalledPackages> {
     let mut known = known();
-    let changed: Vec<_> = known
-        .sites
-        .iter()
-        .map(|site| {
-            std::fs::metadata(site)
-                .and_then(|site| site.modified())
-                .ok()
-        })
-        .collect();
+    let changed = |site| std::fs::metadata(site).and_then(|site| site.modified());
+    let changed: Vec<_> = known.sites.iter().map(|site| changed(site).ok()).collect();
     if let Some((when, installed)) = &known.installed
         && *when == changed
     {
@@ -141,13 +170,9 @@ pub fn module_of_file(file: &Path) -> Option<String> {
 
 pub fn module_of_code(code: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let file = code.attr(intern!(code.py(), "co_filename"))?;
-    let Ok(file) = file.cast::<PyString>() else {
-        return Ok(None);
-    };
-    Ok(file
-        .to_str()
-        .ok()
-        .and_then(|file| module_of_file(Path::new(file))))
+    let file = file.cast::<PyString>().ok();
+    let file = file.and_then(|file| file.to_str().ok());
+    Ok(file.and_then(|file| module_of_file(Path::new(file))))
 }
 
 /// The package of native code by its name in a denial, as one imports the package.

@@ -4,73 +4,20 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::OnceLock;
 use std::time::SystemTime;
-
-use pyo3::prelude::*;
-use pyo3::types::PyString;
 
 use crate::policy::check::ModuleOrigin;
 use crate::policy::files::path::Resolved;
 use crate::python::callees::distributions;
-use crate::python::importing::{imports, search_path};
+use crate::python::importing::imports;
 
-/// The directories that modules were imported from as guards were made, by the host.
-struct Known {
-    /// The time at which the first guard was made: guarded code wrote nothing before.
-    since: Option<SystemTime>,
-    /// The directories of `sys.path`.
-    paths: Vec<PathBuf>,
-    /// The entries of `sys.path` that these came from.
-    seen: Vec<Py<PyString>>,
-}
+/// The time at which the first guard was made: guarded code wrote nothing before.
+static SINCE: OnceLock<SystemTime> = OnceLock::new();
 
-static KNOWN: Mutex<Known> = Mutex::new(Known {
-    since: None,
-    paths: Vec::new(),
-    seen: Vec::new(),
-});
-
-/// No Python code runs while it is held.
-fn known() -> MutexGuard<'static, Known> {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Reads the directories that modules are imported from. Called as a guard is made, by the host.
-pub fn prepare(py: Python<'_>) -> PyResult<()> {
-    known().since.get_or_insert_with(SystemTime::now);
-    let Some(path) = search_path::list(py)? else {
-        return Ok(());
-    };
-    for entry in path.iter() {
-        let Ok(entry) = entry.cast::<PyString>() else {
-            continue;
-        };
-        // Most guards find the entries that the one before found.
-        if known().seen.iter().any(|seen| seen.is(entry)) {
-            continue;
-        }
-        let object = entry;
-        let Ok(entry) = entry.to_str() else {
-            continue;
-        };
-        let entry = match entry.starts_with('/') {
-            true => PathBuf::from(entry),
-            // It stands for the current directory.
-            false => match std::env::current_dir() {
-                Ok(directory) => directory.join(entry),
-                Err(_) => continue,
-            },
-        };
-        let mut known = known();
-        if object.to_str().is_ok_and(|text| text.starts_with('/')) {
-            known.seen.push(object.clone().unbind());
-        }
-        if !known.paths.contains(&entry) {
-            known.paths.push(entry);
-        }
-    }
-    Ok(())
+/// Called as a guard is made.
+pub fn prepare() {
+    SINCE.get_or_init(SystemTime::now);
 }
 
 /// The origin of an extension module's file, by its name and by the place it leads to.
@@ -98,8 +45,7 @@ pub fn origin(file: &[u8], landing: &Resolved) -> ModuleOrigin {
     if is_plain && imports::is_library_path(file) {
         return ModuleOrigin::Known;
     }
-    let paths = known().paths.clone();
-    match is_older && is_below(&paths) {
+    match is_older && is_below(&distributions::imported_from()) {
         true => ModuleOrigin::Known,
         false => ModuleOrigin::Unknown,
     }
@@ -110,7 +56,7 @@ pub fn was_there_before(file: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     use std::time::Duration;
 
-    let (Ok(found), Some(since)) = (std::fs::metadata(file), known().since) else {
+    let (Ok(found), Some(since)) = (std::fs::metadata(file), SINCE.get()) else {
         return false;
     };
     let (Ok(seconds), Ok(nanoseconds)) = (
@@ -119,5 +65,5 @@ pub fn was_there_before(file: &Path) -> bool {
     ) else {
         return false;
     };
-    SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds) < since
+    SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds) < *since
 }

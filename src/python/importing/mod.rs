@@ -5,7 +5,6 @@ pub mod library_files;
 #[cfg(Py_3_12)]
 pub mod loaded;
 pub mod loads;
-pub mod search_path;
 pub mod stdlib;
 #[cfg(Py_3_12)]
 pub mod stdlib_objects;
