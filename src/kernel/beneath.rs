@@ -72,7 +72,6 @@ pub fn directory(path: &Path) -> Result<OwnedFd, Errno> {
     open(path, flags, Mode::empty())
 }
 
-/// Returns the content of a file, of at most so many bytes.
 pub fn read(root: BorrowedFd<'_>, path: &[OsString], most: u64) -> Result<Vec<u8>, Failure> {
     let (parent, name) = parent(root, path, false)?;
     check(parent.as_fd(), &name)?;
@@ -94,7 +93,6 @@ pub fn read(root: BorrowedFd<'_>, path: &[OsString], most: u64) -> Result<Vec<u8
     Ok(found)
 }
 
-/// Writes a file, and makes the directories that it is in.
 pub fn write(root: BorrowedFd<'_>, path: &[OsString], data: &[u8]) -> Result<(), Failure> {
     let (parent, name) = parent(root, path, true)?;
     let file = writable(parent.as_fd(), &name)?;

@@ -145,7 +145,6 @@ impl Changes {
         Some(())
     }
 
-    /// Looks at all that is in a directory that was not there before.
     fn look_at_new(&mut self, directory: BorrowedFd<'_>, place: Place) -> Option<()> {
         let watch = self.watch.as_mut()?;
         let depth = self.known.way(place).len();
@@ -176,7 +175,7 @@ impl Changes {
         });
     }
 
-    /// Opens a directory, if it is still where it was.
+    /// `None` if it is not where it was any more.
     fn open(&self, place: Place) -> Option<OwnedFd> {
         let wanted = self.known.get(place)?.is;
         let (mut at, mut is) = walk::open(self.root.as_fd(), c".", LOOKING).ok()?;
@@ -188,7 +187,6 @@ impl Changes {
     }
 }
 
-/// Notes a change for each run that goes on.
 fn note(
     runs: &mut AHashMap<u64, Run>,
     tree: &Tree,
@@ -272,7 +270,6 @@ mod linux {
             }
         }
 
-        /// Returns true if each directory that was entered is watched.
         pub fn is_whole(&self) -> bool {
             self.inotify.is_some()
         }

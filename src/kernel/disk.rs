@@ -66,8 +66,7 @@ fn size(stat: &Stat) -> u64 {
     LEAST.max((stat.st_blocks as u64).saturating_mul(BLOCK))
 }
 
-/// Returns the bytes of the files in a directory that have no name any more, and that a process or
-/// one that it started has open.
+/// The bytes of nameless files in a directory that a process or one that it started has open.
 #[cfg(target_os = "linux")]
 fn nameless(process: u32, directory: &Path, device: u64) -> u64 {
     let mut found = AHashSet::new();
@@ -110,8 +109,7 @@ fn nameless(_process: u32, _directory: &Path, _device: u64) -> u64 {
     0
 }
 
-/// Looks at the disk of a directory again and again, in a thread, until it is more than it may be.
-/// It uses a small part of a core, whatever the number of files.
+/// Looks at a directory's disk in a thread, with a small part of a core, until it is too much.
 pub struct Meter {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,

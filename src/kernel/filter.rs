@@ -107,7 +107,7 @@ pub fn filters(network: &NetworkUse, memory_files: bool) -> Result<Filters, Erro
     ]))
 }
 
-/// Puts filters on the current thread, and on the threads and programs that it starts, for good.
+/// On the current thread, and the threads and programs that it starts, for good.
 pub fn apply(filters: &Filters) -> Result<(), Error> {
     filters
         .0
@@ -125,7 +125,6 @@ pub fn note_no_network() {
     ONLY_UNIX_SOCKETS.store(true, Ordering::Relaxed);
 }
 
-/// Returns whether the kernel refuses all sockets but Unix sockets to this process.
 pub fn has_only_unix_sockets() -> bool {
     ONLY_UNIX_SOCKETS.load(Ordering::Relaxed)
 }

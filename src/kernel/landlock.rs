@@ -31,8 +31,7 @@ fn not_available() -> io::Error {
     io::Error::other("this kernel has no Landlock, or it is switched off")
 }
 
-/// The rules that the kernel is asked to enforce for a policy. They are given to the kernel once,
-/// and again only if a root has become another file.
+/// The kernel's rules for a policy: given to it once, and again if a root is another file by then.
 pub struct LandlockRules {
     spec: Spec,
     needed: Vec<PathBuf>,

@@ -25,8 +25,7 @@ pub struct ChildProcesses {
 }
 
 impl ChildProcesses {
-    /// Makes this process the reaper of its descendants, and clears its parent-death signal:
-    /// `PR_SET_CHILD_SUBREAPER` and `PR_SET_PDEATHSIG` of prctl(2).
+    /// Makes this process the reaper of its descendants, without a parent-death signal: prctl(2).
     pub fn adopt() -> std::io::Result<Self> {
         #[cfg(target_os = "linux")]
         {
@@ -56,8 +55,7 @@ impl ChildProcesses {
         }
     }
 
-    /// Waits for the end of all children but those in `kept`, and kills them after `patience`.
-    /// Returns true if no others are left.
+    /// Waits for all children but `kept`, and kills them after `patience`; true if none is left.
     pub fn end(&self, patience: Duration, kept: &[Pid]) -> bool {
         let begun = Instant::now();
         loop {
@@ -79,8 +77,7 @@ impl ChildProcesses {
         }
     }
 
-    /// Kills the direct children but those in `kept`; their own children are ours next. Returns
-    /// their number; `None` if they cannot be listed.
+    /// Returns how many were killed; `None` if none can be listed. Their children are ours next.
     fn kill(&self, kept: &[Pid]) -> Option<usize> {
         let mut listed = [0; 1 << 12];
         let length = pread(self.list.as_ref()?, &mut listed, 0).ok()?;
@@ -123,8 +120,7 @@ pub fn wait_to_go_on(connection: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Waits until a child has ended, or a connection has something to say. Returns true in the former
-/// case.
+/// Returns true if a child has ended, and not the connection has something to say.
 fn wait_for(child: Pid, connection: BorrowedFd<'_>) -> Result<bool, Errno> {
     let speaks = PollFd::from_borrowed_fd(connection, PollFlags::IN);
     #[cfg(target_os = "linux")]
@@ -140,7 +136,6 @@ fn wait_for(child: Pid, connection: BorrowedFd<'_>) -> Result<bool, Errno> {
     }
 }
 
-/// Ends this process at once, with all of its children.
 pub fn end_with(children: &ChildProcesses) {
     let _ = children.end(Duration::ZERO, &[]);
     let _ = kill_process(getpid(), Signal::KILL);

@@ -75,8 +75,7 @@ fn is_child(pid: Pid) -> bool {
     waitid(WaitId::Pid(pid), options).is_ok()
 }
 
-/// Returns the children of this process, also those that ended and were not waited for; `None` if
-/// the system does not tell.
+/// Also those that ended and were not waited for; `None` if the system does not tell.
 pub fn children() -> Option<Vec<Pid>> {
     #[cfg(target_os = "linux")]
     {
@@ -94,8 +93,7 @@ pub fn children() -> Option<Vec<Pid>> {
     None
 }
 
-/// Returns whether two processes of one number are the same. Where the system does not tell when one
-/// began, the number decides: a sandbox may hide a child from the moment that it ends.
+/// Without start times the number decides: a sandbox may hide a child that has ended.
 fn is_same(then: Option<u64>, now: Option<u64>) -> bool {
     match (then, now) {
         (Some(then), Some(now)) => then == now,
@@ -130,8 +128,7 @@ fn began(_pid: Pid) -> Option<u64> {
     None
 }
 
-/// Returns a field of proc_pid_stat(5), counted from 1, behind the name of the program, which may
-/// have spaces in it.
+/// A field of proc_pid_stat(5) from 1 on; the name of the program may have spaces in it.
 #[cfg(target_os = "linux")]
 fn field(pid: Pid, number: usize) -> Option<String> {
     let told = std::fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;

@@ -41,8 +41,7 @@ pub const ROOT: Place = 0;
 
 type Name = Box<[u8]>;
 
-/// The directories, by their numbers: no path is kept for each, since all together could be of any
-/// length.
+/// No path is kept for each directory: all together could be of any length.
 pub struct Tree {
     directories: AHashMap<Place, DirectoryState>,
     next: Place,
@@ -122,7 +121,7 @@ impl Tree {
         }
     }
 
-    /// Returns the names of the directories on the way to one, the last one first.
+    /// The names on the way to a directory, the last one first.
     pub fn way(&self, mut place: Place) -> Vec<&[u8]> {
         let mut names = Vec::new();
         while place != ROOT

@@ -33,8 +33,7 @@ pub trait Visitor {
     /// A directory below the first one, before its entries.
     fn enter(&mut self, _directory: BorrowedFd<'_>, _name: &CStr, _is: Identity) {}
 
-    /// The same directory after all that is below it, with the one that it is in, if that is still
-    /// there.
+    /// After all that is below a directory, with the one that it is in, if that is still there.
     fn leave(&mut self, _parent: Option<BorrowedFd<'_>>, _name: &CStr) {}
 }
 
@@ -44,8 +43,7 @@ struct Frame {
     below: Vec<CString>,
 }
 
-/// Walks through a directory. Directories that cannot be opened are passed over. If its
-/// owner lacks one of the `rights` to a directory, he gets all.
+/// Passes over what cannot be opened. An owner who lacks one of the `rights` gets all.
 pub fn walk(root: BorrowedFd<'_>, rights: Mode, visitor: &mut impl Visitor) -> Result<(), Errno> {
     let (mut at, is) = open(root, c".", rights)?;
     let Some(below) = entries(at.as_fd(), visitor) else {
@@ -133,8 +131,7 @@ pub fn through(descriptor: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd())
 }
 
-/// Shows the visitor the entries of a directory, and returns the names of the directories to enter;
-/// `None` if the walk ends.
+/// The names of the directories to enter; `None` if the walk ends.
 fn entries(directory: BorrowedFd<'_>, visitor: &mut impl Visitor) -> Option<Vec<CString>> {
     let mut below = Vec::new();
     let Ok(listed) = Dir::read_from(directory) else {

@@ -8,20 +8,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use super::tables::{Replacement, Tables};
+use crate::policy::distributions::SITES;
 use crate::policy::judge::Act;
 
 /// A judge of acts: a type without values, so that the compiler makes one function of it and of the
 /// one that is replaced.
 pub trait ActJudge: 'static {
-    /// Returns whether some guard may be in force. Asked with each call: it is to cost nothing.
+    /// Asked with each call: it is to cost nothing.
     fn may_judge() -> bool;
 
-    /// Returns whether an act may go on. A panic denies it.
+    /// A panic denies it.
     fn allows(act: &Act<'_>) -> bool;
 
     fn is_guarded() -> bool;
 
-    /// Hears of the addresses that a name was looked up to.
     fn found(name: &CStr, addresses: &[IpAddr]);
 
     fn tables() -> &'static Tables;
@@ -32,8 +32,7 @@ pub trait ActJudge: 'static {
     }
 }
 
-/// Returns whether an act may go on; if not, `errno` is `EACCES`. `act` is `None` for one that needs
-/// nobody's leave.
+/// If not, `errno` is `EACCES`. `act` is `None` for one that needs nobody's leave.
 #[inline(always)]
 pub fn allows<'a, J: ActJudge>(act: impl FnOnce() -> Option<Act<'a>>) -> bool {
     !J::may_judge() || is_allowed::<J>(act)
@@ -62,11 +61,7 @@ pub(super) fn set_errno(error: i32) {
 
 // The library that called a replaced function: looked up on the stack, once an act is denied.
 
-/// The frames that are looked at.
 const MOST_FRAMES: usize = 64;
-
-/// The directories that packages are installed in.
-const INSTALLED: [&str; 2] = ["site-packages", "dist-packages"];
 
 unsafe extern "C" {
     fn _Unwind_Backtrace(
@@ -83,8 +78,7 @@ struct Found {
     installed: Option<PathBuf>,
 }
 
-/// The file of the innermost library on this thread's stack that a package installed; if there is
-/// none, that of the innermost one beside ours.
+/// The innermost library on this thread's stack that a package installed, else beside ours.
 pub fn library() -> Option<PathBuf> {
     let mut found = Found::default();
     // SAFETY: `visit` gets what it expects. Where the stack cannot be read, the walk ends.
@@ -111,7 +105,7 @@ unsafe extern "C" fn visit(context: *mut c_void, found: *mut c_void) -> c_int {
     }
     let is_installed = path
         .iter()
-        .any(|part| INSTALLED.iter().any(|name| part == *name));
+        .any(|part| SITES.iter().any(|name| part == *name));
     if is_installed {
         found.installed = Some(path);
         return END;
@@ -120,7 +114,6 @@ unsafe extern "C" fn visit(context: *mut c_void, found: *mut c_void) -> c_int {
     GO_ON
 }
 
-/// The address and the file of the object that holds an address.
 pub fn object_of(address: usize) -> Option<(usize, PathBuf)> {
     let mut info = MaybeUninit::<libc::Dl_info>::uninit();
     // SAFETY: any address may be asked for; the answer is there where it is not zero. The name is

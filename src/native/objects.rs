@@ -19,14 +19,12 @@ pub struct Object<'a> {
     base: usize,
     name: &'a CStr,
     headers: &'a [Header],
-    /// Whether it is the main program, which loaders name first: glibc by an empty name, musl by the
-    /// one that it was started by.
+    /// Loaders name the main program first: glibc by an empty name, musl by what started it.
     pub is_program: bool,
     /// How many objects were loaded, and how many unloaded again, since the process began.
     pub loads: (u64, u64),
 }
 
-/// Visits each loaded object, until one visit breaks off.
 pub fn each<R>(mut visit: impl FnMut(&Object<'_>) -> ControlFlow<R>) -> Option<R> {
     let mut visiting = Visiting {
         visit: &mut visit,
@@ -87,7 +85,6 @@ impl<'a> Object<'a> {
         self.name.to_bytes()
     }
 
-    /// Returns whether this address is in one of its segments.
     pub fn holds(&self, address: usize) -> bool {
         self.headers.iter().any(|header| {
             let start = self.base.wrapping_add(header.p_vaddr as usize);

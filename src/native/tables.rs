@@ -98,8 +98,7 @@ impl Tables {
         address != 0 && self.real.get(name.to_bytes()) == Some(&address)
     }
 
-    /// Returns how many entries were replaced, how many could not be, as their pages are sealed, and the
-    /// nanoseconds that it took.
+    /// How many entries were replaced, how many are in sealed pages, in how many nanoseconds.
     pub fn counts(&self) -> (usize, usize, u64) {
         let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
         let took = self.took.load(Ordering::Relaxed);
@@ -264,7 +263,7 @@ fn protect(start: usize, size: usize, how: i32) -> bool {
     unsafe { libc::mprotect(start as *mut _, size, how) == 0 }
 }
 
-/// The address of a function as this process has it; 0 if there is none.
+/// 0 if there is none.
 fn real(name: &CStr) -> usize {
     // SAFETY: the name is NUL-terminated.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) as usize }

@@ -11,6 +11,9 @@ use ahash::{AHashMap, AHashSet};
 
 use crate::policy::sql::names::percent_decode;
 
+/// The ends of the names of directories that packages are installed in.
+pub const SITES: [&str; 2] = ["site-packages", "dist-packages"];
+
 /// The end of the name of a directory with the metadata of a distribution.
 const DIST_INFO: &str = ".dist-info";
 /// The same, as setuptools, and so Debian, names it.

@@ -48,7 +48,7 @@ mod _native {
     #[pymodule_export]
     use super::api::installed::{installed_policy, raise_violations};
     #[pymodule_export]
-    use super::api::mk_audit::mk_audit;
+    use super::api::mk_audit::{audit_state, mk_audit, mk_audit_02};
     #[pymodule_export]
     use super::api::policy::{PyPolicy, govern, governing_files};
     #[pymodule_export]
@@ -60,9 +60,9 @@ mod _native {
     #[pymodule_export]
     use super::api::setup::native_tables;
     #[pymodule_export]
-    use super::api::supervisor::{Interrupts, own_directory};
-    #[pymodule_export]
-    use super::api::supervisor::{descriptor_of, hold_sockets, listeners};
+    use super::api::supervisor::{
+        Interrupts, descriptor_of, hold_sockets, listeners, own_directory,
+    };
     #[pymodule_export]
     use super::api::tool::Tool;
     #[pymodule_export]
@@ -84,9 +84,6 @@ mod _native {
     use super::events::explain::Explanation;
     #[pymodule_export]
     use super::frames::tracked_calls::{_use_tracker, ActiveCall, CallTracker};
-
-    #[pymodule_export]
-    use super::api::mk_audit::{audit_state, mk_audit_02};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -62,8 +62,8 @@ mod search {
     use std::os::unix::ffi::OsStrExt;
     use std::path::PathBuf;
 
-    const RTLD_DI_SERINFO: c_int = 4;
-    const RTLD_DI_SERINFOSIZE: c_int = 5;
+    use libc::{RTLD_DI_SERINFO, RTLD_DI_SERINFOSIZE, dladdr1, dlinfo};
+
     const RTLD_DL_LINKMAP: c_int = 2;
 
     #[repr(C)]
@@ -77,16 +77,6 @@ mod search {
         size: usize,
         count: c_uint,
         first: [Directory; 1],
-    }
-
-    unsafe extern "C" {
-        fn dlinfo(handle: *mut c_void, request: c_int, answer: *mut c_void) -> c_int;
-        fn dladdr1(
-            address: *const c_void,
-            info: *mut libc::Dl_info,
-            extra: *mut *mut c_void,
-            flags: c_int,
-        ) -> c_int;
     }
 
     /// The first file of this name in the directories that the object which holds `caller` names.

@@ -20,8 +20,7 @@ type Path = *const c_char;
 
 const CWD: c_int = libc::AT_FDCWD;
 
-/// Functions of the C library that act alike, with the act that they announce. Each has the
-/// signature that its man page gives.
+/// Functions of the C library, as in their man pages, with the act that they announce.
 macro_rules! replaced {
     (
         $table:ident;

@@ -24,8 +24,7 @@ pub fn install() {
     TABLES.replace_in_new();
 }
 
-/// Returns how many entries of tables were replaced, how many could not be, and the nanoseconds that
-/// it took; `None` before the first guard.
+/// How many entries were replaced, how many not, in how many nanoseconds; `None` before the first guard.
 pub fn tables() -> Option<(usize, usize, u64)> {
     let counts = TABLES.counts();
     (counts.0 + counts.1 != 0).then_some(counts)
@@ -81,7 +80,6 @@ impl native::ActJudge for Ours {
     }
 }
 
-/// Hands on the rules that acts of this thread are judged by.
 fn each_of_thread(look: impl Fn(InForce<'_>)) {
     let is_known = attachment::with(|now| match now {
         Attachment::Attached(py) => match scope::current(py) {
@@ -107,7 +105,6 @@ fn look_at<'a>(all: impl Iterator<Item = InForce<'a>>, look: &impl Fn(InForce<'_
     true
 }
 
-/// Judges an act on a thread that holds the lock.
 fn allowed_attached(py: Python<'_>, act: &Act<'_>) -> bool {
     if raw::is_finalizing(py) || !scope::is_ours() {
         return is_installed_willing(act);
@@ -128,12 +125,10 @@ fn allowed_attached(py: Python<'_>, act: &Act<'_>) -> bool {
     }
 }
 
-/// Judges an act by a guard, those beside it, and those that are installed.
 fn allowed_by(active: &Active, act: &Act<'_>) -> bool {
     each(active).all(|own| is_allowed(&own, act))
 }
 
-/// Judges an act on a thread that Python does not know.
 fn allowed_anywhere(act: &Act<'_>) -> bool {
     is_installed_willing(act)
         && Live::with_all(|all| {
@@ -154,7 +149,6 @@ fn allowed_anywhere(act: &Act<'_>) -> bool {
         })
 }
 
-/// Judges an act by the guards that are installed alone.
 fn is_installed_willing(act: &Act<'_>) -> bool {
     installed().all(|own| is_allowed(&own, act))
 }
@@ -175,7 +169,6 @@ fn is_allowed(own: &InForce<'_>, act: &Act<'_>) -> bool {
     is_allowed || live.proceeds
 }
 
-/// The rules of a guard, of those beside it, and of those that are installed.
 fn each(active: &Active) -> impl Iterator<Item = InForce<'_>> {
     scope::judging(active)
         .filter_map(InForce::of)

@@ -19,8 +19,7 @@ use crate::python::guard::scope;
 use crate::python::logs::log::Log;
 use crate::python::values::call_notes::{self, CallNote};
 
-/// Judges an act on a thread that holds the lock, as its event: the host may be asked, and what is
-/// denied is told.
+/// Judges an act as its event: the host may be asked, and what is denied is told.
 pub fn is_allowed(py: Python<'_>, act: &Act<'_>) -> bool {
     let pending = PyErr::take(py);
     let owned = OwnedAct::of(act, false);
@@ -48,8 +47,7 @@ pub fn kept(act: &Act<'_>) -> RefusedAct {
     }
 }
 
-/// Tells the acts that were refused under a guard where no Python could run. Nobody is asked: they
-/// have failed by now.
+/// Tells the acts that were refused where no Python could run. Nobody is asked: they have failed.
 pub fn tell(py: Python<'_>, active: &Active) {
     scope::judging(active).for_each(|active| tell_of(py, active));
 }
@@ -123,8 +121,7 @@ const EACCES: i64 = 13;
 /// The exceptions of a chain that are looked at, and the denials.
 const MOST: usize = 20;
 
-/// Makes the last denial of native code that an error tells of its cause, so that a traceback shows
-/// it.
+/// Makes the last denial of native code that an error tells of its cause.
 pub fn explain(error: &Bound<'_, PyAny>, log: &Log) {
     let Ok(error) = error.cast::<PyBaseException>() else {
         return;
@@ -155,8 +152,7 @@ fn first_of<'py>(error: &Bound<'py, PyBaseException>) -> Option<Bound<'py, PyBas
     None
 }
 
-/// Returns whether an error is of a denial of native code: it says that permission was denied, or
-/// names the path.
+/// Returns whether an error says that permission was denied, or names the path.
 fn tells_of(error: &Bound<'_, PyBaseException>, denial: &Denial) -> bool {
     let Some(args) = objects::args(error).filter(|_| denial.is_of_native_code()) else {
         return false;

@@ -70,7 +70,8 @@ impl AuditLog {
     #[doc = doc!("AuditLog.path")]
     #[getter]
     fn path<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
-        let path = self.log.sink.file().and_then(|file| file.path.as_deref());
+        let path = self.log.sink.file.as_ref();
+        let path = path.and_then(|file| file.path.as_deref());
         path.map(|path| raw::fs_decode(py, path)).transpose()
     }
 
@@ -127,7 +128,7 @@ impl AuditLog {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let file = match self.path(py)? {
             Some(path) => path.shown()?.to_string(),
-            None if self.log.sink.file().is_some() => "a descriptor".to_owned(),
+            None if self.log.sink.file.is_some() => "a descriptor".to_owned(),
             None => "a function".to_owned(),
         };
         Ok(match &self.log.name {

@@ -160,8 +160,7 @@ fn stands_for<'py>(known: &StandardLibrary, callee: &Bound<'py, PyAny>) -> PyRes
     })
 }
 
-/// Returns whether a class's `__call__` is its own native code, not an object put there by Python
-/// code.
+/// Returns whether a class's `__call__` is its own native code, not put there by Python code.
 fn is_slot(call: &Bound<'_, PyAny>) -> bool {
     let py = call.py();
     raw::type_lookup(&call.get_type(), intern!(py, "__objclass__")).is_some()

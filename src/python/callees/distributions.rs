@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyModule, PyString};
 
-use crate::policy::distributions::{self, InstalledPackages};
+use crate::policy::distributions::{self, InstalledPackages, SITES};
 #[cfg(Py_3_12)]
 use crate::python::callees::callee::Native;
 use crate::python::cpython::calling::{self, Calling};
@@ -25,12 +25,10 @@ use crate::python::cpython::once::intern;
 #[cfg(Py_3_12)]
 use crate::python::importing::loaded;
 
-const ENDINGS: [&str; 2] = ["site-packages", "dist-packages"];
-
 /// The number of names whose package is remembered; for others their first component decides.
 const MAX_NAMED: usize = 1000;
 
-/// The state, which changes only as guards are made and names are asked for.
+/// Changes only as guards are made and names are asked for.
 struct Known {
     /// The directories that packages are installed in: as in `sys.path`, and with links resolved.
     sites: Vec<PathBuf>,
@@ -40,8 +38,7 @@ struct Known {
     seen: Vec<Py<PyAny>>,
     /// The distributions installed there, and the times as of which they were read.
     installed: Option<(Vec<Option<SystemTime>>, Arc<InstalledPackages>)>,
-    /// The package of native code by the first component of the name it has for itself, if they
-    /// differ.
+    /// Packages by the first component of the name that their native code has for itself.
     named: BTreeMap<String, String>,
 }
 
@@ -100,7 +97,7 @@ impl Known {
             self.paths.push(path);
         }
         let site = Path::new(entry.trim_end_matches('/'));
-        let is_site = ENDINGS
+        let is_site = SITES
             .iter()
             .any(|ending| entry.trim_end_matches('/').ends_with(ending));
         if !is_site || self.sites.iter().any(|known| known == site) {
@@ -157,8 +154,7 @@ pub fn editable() -> Vec<PathBuf> {
     distributions::editable(&sites)
 }
 
-/// The top-level module, or directory of libraries, that a file is of; `None` if it is not that of
-/// an installed package.
+/// The top-level module or directory of an installed package that a file is of.
 pub fn module_of_file(file: &Path) -> Option<String> {
     let known = known();
     let mut below = known
@@ -185,8 +181,7 @@ pub fn package_of(callee: &str) -> String {
     installed().package_of(first).to_owned()
 }
 
-/// The package of the callee that is being announced, as one imports it; by its name alone if
-/// nothing else is known. It is remembered for `package_of`.
+/// The package of the announced callee, remembered for `package_of`; else by its name alone.
 pub fn package_being_called(callee: &Bound<'_, PyString>) -> String {
     let name = callee.to_string_lossy();
     let Some(module) = module_being_called(callee) else {
@@ -235,8 +230,7 @@ impl Drop for Announced {
     }
 }
 
-/// The top-level module or directory of the callee that `fastaudit.call` is being raised for, by
-/// the event's object for it.
+/// The same, by the event's object for the callee.
 #[cfg(Py_3_12)]
 pub fn module_being_called(callee: &Bound<'_, PyString>) -> Option<String> {
     CALLED.with_borrow(|called| {

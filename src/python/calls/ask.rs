@@ -28,7 +28,7 @@ pub struct NativeCall<'a, 'py> {
 }
 
 /// The decision on a call site.
-pub enum Answer {
+pub enum SiteAnswer {
     /// Its callee is not native code of someone else.
     Quiet,
     /// It stays watched, whatever guards are in force.
@@ -38,7 +38,7 @@ pub enum Answer {
 }
 
 impl NativeCall<'_, '_> {
-    pub fn ask(&self, config: Option<&AuditCfg>) -> PyResult<Answer> {
+    pub fn ask(&self, config: Option<&AuditCfg>) -> PyResult<SiteAnswer> {
         let py = self.caller.py();
         if let Some(config) = config {
             let declared = Declared::known(py).filter(|_| config.is_strict());
@@ -51,11 +51,11 @@ impl NativeCall<'_, '_> {
         }
         let _announced = Announced::new(&self.callee.full, &self.callee.native);
         raw::audit(py, c"fastaudit.call", &[self.caller, &self.callee.full])?;
-        Ok(Answer::Watch)
+        Ok(SiteAnswer::Watch)
     }
 
     /// `None` if the event is to be raised.
-    fn answer_of(&self, on_call: &Callback, config: &AuditCfg) -> PyResult<Option<Answer>> {
+    fn answer_of(&self, on_call: &Callback, config: &AuditCfg) -> PyResult<Option<SiteAnswer>> {
         let py = self.caller.py();
         let (code, offset) = self.site;
         let data = config.data.bind(py);
@@ -68,7 +68,7 @@ impl NativeCall<'_, '_> {
             data,
         ])?;
         if let Ok(answer) = answer.cast::<PyBool>() {
-            return Ok((!answer.is_true()).then_some(Answer::Watch));
+            return Ok((!answer.is_true()).then_some(SiteAnswer::Watch));
         }
         if approvals::is_awaitable(&answer) {
             return Err(errors::returned_awaitable("on_call", &answer));
@@ -77,8 +77,8 @@ impl NativeCall<'_, '_> {
             return Ok(None);
         }
         Ok(Some(match monitoring::switches_off() {
-            true => Answer::SwitchOff,
-            false => Answer::Watch,
+            true => SiteAnswer::SwitchOff,
+            false => SiteAnswer::Watch,
         }))
     }
 }

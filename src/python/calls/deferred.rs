@@ -27,7 +27,6 @@ const FRAGILE: [&str; 2] = [
 /// The packages whose Python code they call without looking at the outcome.
 const CALLED: [&str; 3] = ["pandas", "numpy", "pyarrow"];
 
-/// A call of a fragile function that is being made.
 struct Running {
     frame: Py<PyAny>,
     at: Py<PyAny>,
@@ -40,8 +39,7 @@ thread_local! {
 
 static ENDS: Once<Ends> = Once::new();
 
-/// The means to see the end of a native call: `sys.monitoring.register_callback`, the events, and
-/// the callback.
+/// The means to see the end of a native call.
 struct Ends {
     register: Py<PyAny>,
     events: [Py<PyAny>; 2],
@@ -105,8 +103,7 @@ pub fn begins(py: Python<'_>, tool_id: i32) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns whether the call that was noted is still being made: its frame is on the stack, where it
-/// was.
+/// Returns whether the noted call is still being made: its frame is on the stack, where it was.
 fn is_running(py: Python<'_>) -> PyResult<bool> {
     let noted = RUNNING.with_borrow(|running| {
         let running = running.as_ref()?;

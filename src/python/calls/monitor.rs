@@ -11,7 +11,7 @@ use pyo3::types::PyTuple;
 
 use crate::python::callees::callee_cache as cache;
 use crate::python::callees::{callee, caller};
-use crate::python::calls::ask::{self, Answer, DISABLE, NativeCall};
+use crate::python::calls::ask::{self, DISABLE, NativeCall, SiteAnswer};
 use crate::python::calls::{deferred, named};
 use crate::python::configuration::approvals;
 use crate::python::configuration::config::AuditCfg;
@@ -81,7 +81,6 @@ fn quiet_answer(py: Python<'_>) -> Returned {
     }
 }
 
-/// Looks at a callee that is not plainly quiet.
 #[inline(never)]
 fn look(event: CallEvent<'_>) -> Returned {
     if monitoring::all_have_safe_set() && cache::is_plainly_safe(event.callee()) {
@@ -93,14 +92,13 @@ fn look(event: CallEvent<'_>) -> Returned {
     look_closely(event)
 }
 
-/// The same for a callee about which nothing is remembered.
 #[inline(never)]
 fn look_closely(event: CallEvent<'_>) -> Returned {
     let (py, [code, offset, callee, first]) = (event.py, event.all());
     match caught(py, || call(&code, &offset, &callee, &first)) {
-        Some(Answer::Quiet) => quiet_answer(py),
-        Some(Answer::Watch) => Returned::none(py),
-        Some(Answer::SwitchOff) => DISABLE.give(py),
+        Some(SiteAnswer::Quiet) => quiet_answer(py),
+        Some(SiteAnswer::Watch) => Returned::none(py),
+        Some(SiteAnswer::SwitchOff) => DISABLE.give(py),
         None => Returned::failed(),
     }
 }
@@ -122,18 +120,18 @@ fn call(
     offset: &Bound<'_, PyAny>,
     callee: &Bound<'_, PyAny>,
     first: &Bound<'_, PyAny>,
-) -> PyResult<Answer> {
+) -> PyResult<SiteAnswer> {
     let py = code.py();
     if !scope::may_be_guarded() || approvals::is_asking_host() {
-        return Ok(Answer::Watch);
+        return Ok(SiteAnswer::Watch);
     }
     let Some((config, is_alone)) = watcher(py)? else {
-        return Ok(Answer::Watch);
+        return Ok(SiteAnswer::Watch);
     };
     let config = config.as_ref().map(|config| config.get());
     let versions = layout::class_versions_of(callee.as_borrowed());
     let Some(found) = named::of(callee, first)? else {
-        return Ok(Answer::Quiet);
+        return Ok(SiteAnswer::Quiet);
     };
     let passes = match config {
         Some(config) if is_alone || config.is_strict() => ask::passes(config, &found.native),
@@ -150,7 +148,7 @@ fn call(
                 cache::remember_safe_object(callee.clone().unbind());
             }
         }
-        Answer::Watch
+        SiteAnswer::Watch
     } else {
         let caller = caller::name(code)?;
         let call = NativeCall {
@@ -160,7 +158,7 @@ fn call(
         };
         match passes.and_then(|_| call.ask(config)) {
             Ok(answer) => answer,
-            Err(denial) => return deferred::deny(py, &caller, denial).map(|()| Answer::Watch),
+            Err(denial) => return deferred::deny(py, &caller, denial).map(|()| SiteAnswer::Watch),
         }
     };
     if found.is_fragile {

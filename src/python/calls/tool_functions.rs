@@ -1,5 +1,7 @@
 //! The functions of `sys.monitoring` that change tools: guarded code may not change the monitor's.
 
+use std::ffi::CStr;
+
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 
@@ -9,31 +11,24 @@ use crate::python::guard::monitoring::{holds, id, note_changed, tool_id, while_r
 use crate::python::guard::scope::{self, Current};
 use crate::python::values::errors;
 
-/// The part of a tool that a function changes, by the tool's id.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum ToolPart {
-    /// `set_events(id, events)`
-    Events,
-    /// `set_local_events(id, code, events)`
-    LocalEvents,
-    /// `register_callback(id, event, function)`, which has an audit event of its own.
-    Callback,
-    /// `free_tool_id(id)` and `clear_tool_id(id)`
-    All,
-}
+/// The event of `register_callback(id, event, function)`.
+const CALLBACK: &CStr = c"sys.monitoring.register_callback";
+const EVENTS: &CStr = c"sys.monitoring.set_events";
+const LOCAL_EVENTS: &CStr = c"sys.monitoring.set_local_events";
+const ALL: &CStr = c"sys.monitoring.free_tool_id";
 
 /// The functions of `sys.monitoring` that change tools, with the events that they raise here.
-pub const FUNCTIONS: &[(&str, ToolPart)] = &[
-    ("set_events", ToolPart::Events),
-    ("set_local_events", ToolPart::LocalEvents),
-    ("register_callback", ToolPart::Callback),
-    ("free_tool_id", ToolPart::All),
-    ("clear_tool_id", ToolPart::All),
+pub const FUNCTIONS: &[(&str, &CStr)] = &[
+    ("set_events", EVENTS),
+    ("set_local_events", LOCAL_EVENTS),
+    ("register_callback", CALLBACK),
+    ("free_tool_id", ALL),
+    ("clear_tool_id", ALL),
 ];
 
-pub fn call(called: Called<'_>, changes: ToolPart) -> Returned {
+pub fn call(called: Called<'_>, event: &CStr) -> Returned {
     let arguments = called.arguments;
-    if changes == ToolPart::Callback && is_for_another(called) {
+    if event == CALLBACK && is_for_another(called) {
         return while_registering(|| called.make());
     }
     let may = arguments.positional() == 0
@@ -41,7 +36,7 @@ pub fn call(called: Called<'_>, changes: ToolPart) -> Returned {
         || called
             .ours(|py| {
                 let at = |index: usize| arguments.find(py, index, None);
-                check(py, changes, at(0), at(1))
+                check(py, event, at(0), at(1))
             })
             .is_some();
     match may {
@@ -67,7 +62,7 @@ fn is_for_another(called: Called<'_>) -> bool {
 /// Denies a change that would blind the guards in force.
 fn check<'py>(
     py: Python<'py>,
-    changes: ToolPart,
+    event: &CStr,
     tool: Option<Bound<'py, PyAny>>,
     what: Option<Bound<'py, PyAny>>,
 ) -> PyResult<()> {
@@ -81,16 +76,10 @@ fn check<'py>(
     };
     let is_guarded = !matches!(scope::own(py)?, Current::Unguarded);
     if is_guarded || scope::installed().next().is_some() {
-        let event = match changes {
-            ToolPart::Events => c"sys.monitoring.set_events",
-            ToolPart::LocalEvents => c"sys.monitoring.set_local_events",
-            ToolPart::All => c"sys.monitoring.free_tool_id",
-            ToolPart::Callback => c"sys.monitoring.register_callback",
-        };
         raw::audit(py, event, &[&tool])?;
-    } else if holds() > 0 && changes != ToolPart::LocalEvents {
+    } else if holds() > 0 && event != LOCAL_EVENTS {
         let events = what.as_ref().and_then(number).unwrap_or(0);
-        let keeps_calls = changes == ToolPart::Events && events & CALL != 0;
+        let keeps_calls = event == EVENTS && events & CALL != 0;
         if !keeps_calls {
             return Err(errors::would_blind());
         }

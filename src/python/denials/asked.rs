@@ -159,9 +159,10 @@ pub fn moment(args: &Bound<'_, PyTuple>) -> PyResult<Moment> {
             opaque |= 1 << index;
         }
     }
+    let noted = call_notes::now();
     Ok(Moment {
-        base: call_notes::base(),
-        follows: call_notes::follows(),
+        base: noted.base,
+        follows: noted.follows,
         opaque,
     })
 }

@@ -37,8 +37,7 @@ const BETWEEN: [&str; 5] = [
 
 const SCRIPTS: [&str; 2] = ["bin", "Scripts"];
 
-/// Returns the functions that lead to the end of a traceback, the outermost first; without a
-/// traceback, to the running code.
+/// The functions that lead to the end of a traceback, or to the running code; the outermost first.
 pub fn shown(py: Python<'_>, traceback: Option<Bound<'_, PyTraceback>>) -> PyResult<Vec<String>> {
     let frame = match &traceback {
         Some(traceback) => stack::outer(&frames::traceback_frame(traceback))?,
@@ -87,8 +86,7 @@ fn package_of(module: &str) -> &str {
     module.split('.').next().unwrap_or_default()
 }
 
-/// Returns whether a function is of a runner of the user's code. Hooks in a `conftest.py`, which
-/// pytest calls, count as pytest's.
+/// Hooks in a `conftest.py`, which pytest calls, count as pytest's.
 fn is_runner(py: Python<'_>, site: &Site) -> bool {
     let module = site.module(py);
     if module.rsplit('.').next() == Some("conftest") {

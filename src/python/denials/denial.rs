@@ -107,8 +107,7 @@ pub(super) fn why_of(rule: &str) -> Option<Why> {
 
 pub enum Message<'py> {
     Written(Bound<'py, PyString>),
-    /// The facts to write it from when somebody reads it: the arguments of the event are plain
-    /// values.
+    /// The facts to write it from when somebody reads it: all arguments are plain values.
     Later(FirstLine),
 }
 
@@ -266,8 +265,7 @@ impl Denial {
         *known.unwrap_or_else(PoisonError::into_inner) = chain.to_vec();
     }
 
-    /// Returns the call chain, from the traceback of the exception that is read. Frames that were
-    /// left no longer know their callers, so the longest chain seen counts.
+    /// Frames that were left no longer know their callers, so the longest chain seen counts.
     pub(super) fn chain_of(&self, traceback: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         let py = traceback.py();
         let Some(sites) = self.legacy_sites() else {

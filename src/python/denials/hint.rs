@@ -281,8 +281,7 @@ fn roots(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
     changing(py, format!("mk_audit({shown})"), "oks", &roots)
 }
 
-/// The same if only the top directory would do as a root: a `Policy` with these rules approves a
-/// root itself.
+/// The same if only `/` would do as a root: a `Policy` with these rules approves a root itself.
 fn exact(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
     let mut write = own_roots(py, denial)?;
     for lack in lacks {

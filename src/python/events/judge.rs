@@ -111,12 +111,12 @@ impl<'py> Surroundings for Event<'_, 'py> {
 
     #[inline]
     fn base(&self) -> Base {
-        call_notes::base()
+        call_notes::now().base
     }
 
     #[inline]
     fn follows(&self) -> Follows {
-        call_notes::follows()
+        call_notes::now().follows
     }
 
     fn first_dir(&self) -> Option<&[u8]> {

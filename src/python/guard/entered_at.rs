@@ -11,6 +11,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use crate::policy::distributions::SITES;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::objects::plain_str;
 use crate::python::cpython::once::{Once, intern, lock};
@@ -142,8 +143,6 @@ pub enum SourcePlace {
     Told(String),
 }
 
-const INSTALLED: [&str; 2] = ["site-packages", "dist-packages"];
-
 /// The innermost running code that is not a library's; `None` if all of it is.
 pub fn here(py: Python<'_>) -> PyResult<Option<SourcePlace>> {
     let mut frame = frames::current_frame(py);
@@ -185,7 +184,7 @@ pub fn is_of_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     let file = file_of(code)?;
     let file = file.to_string_lossy();
     let mut parts = file.split(['/', '\\']);
-    Ok(parts.any(|part| INSTALLED.contains(&part)))
+    Ok(parts.any(|part| SITES.contains(&part)))
 }
 
 pub fn file_of<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {

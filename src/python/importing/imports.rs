@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
+use crate::policy::distributions::SITES;
 use crate::policy::files::roots::is_within;
 use crate::policy::written::values::is_within_module;
 use crate::python::cpython::calling::{self, Calling};
@@ -60,9 +61,7 @@ pub fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
     let path = calling::import(py, "sys")?.attr("path")?;
     for entry in path.cast::<PyList>()?.iter() {
         if let Ok(entry) = entry.extract::<String>()
-            && ["site-packages", "dist-packages"]
-                .iter()
-                .any(|name| entry.ends_with(name))
+            && SITES.iter().any(|name| entry.ends_with(name))
             && !paths.contains(&entry)
         {
             paths.push(entry);
@@ -170,8 +169,7 @@ pub fn module_being_loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyString
     Ok(None)
 }
 
-/// Returns whether the import system runs, called by an import or by installed modules that take part in
-/// it, and no code of a guest.
+/// Returns whether an import runs, with code of installed modules and none of a guest.
 pub fn is_run_by_imports(py: Python<'_>) -> PyResult<bool> {
     let Some(system) = SYSTEM.get() else {
         return Ok(false);
@@ -258,8 +256,7 @@ fn is_importing_by(
     Ok(false)
 }
 
-/// Returns whether a frame of the import system runs the code of an extension module, which has no frame
-/// itself.
+/// Returns whether a frame runs the code of an extension module, which has no frame itself.
 fn is_running_extension(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = frame.py();
     let Some(system) = SYSTEM.get() else {
@@ -281,14 +278,12 @@ fn is_called_by_imports(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(PARTS_OF_IMPORTS.iter().any(|part| name == part))
 }
 
-/// Returns whether a function of the standard library called the current code, with code of
-/// installed modules alone in between.
+/// Returns whether this function called the current code, with installed code alone between.
 pub fn is_called_by(py: Python<'_>, module: &str, function: &str) -> PyResult<bool> {
     is_in_any(py, module, &[function], is_installed)
 }
 
-/// Returns whether one of these functions of the standard library called the current code, or is
-/// it, with code of the standard library alone in between.
+/// The same for one of these functions, with code of the standard library alone between.
 pub fn is_in_function(py: Python<'_>, module: &str, functions: &[&str]) -> PyResult<bool> {
     is_in_any(py, module, functions, stdlib::is_standard_library)
 }
@@ -391,8 +386,7 @@ fn note(py: Python<'_>, system: &ImportSystem) -> PyResult<Importing> {
 }
 
 impl Importing {
-    /// The package whose import all of it is part of, the outermost one: from there on, installed
-    /// code alone runs.
+    /// The outermost package from whose import on installed code alone runs.
     pub fn package(&self, py: Python<'_>) -> Option<&str> {
         learn_libraries(py).ok()?;
         let installed = self.files.iter().take_while(|file| is_installed_file(file));

@@ -60,8 +60,7 @@ fn is_standard_extension(known: &StandardLibrary, directory: &Path, path: &Path)
 /// Also CPython's own, though `sys.stdlib_module_names` leaves it out.
 const INTERPRETERS: &str = "_xxsubinterpreters";
 
-/// The extension module of a native function, by the shared object of its code; `None` if that is
-/// not from outside the standard library, or cannot be told.
+/// The extension module of a native function, by its shared object; `None` of a standard one.
 pub fn foreign_module(known: &StandardLibrary, function: usize) -> Option<String> {
     let object = objects::holding(function)?;
     let name = Path::new(&object).file_name()?.to_str()?;
@@ -69,14 +68,12 @@ pub fn foreign_module(known: &StandardLibrary, function: usize) -> Option<String
     (!known.is_standard(module) && module != INTERPRETERS).then(|| module.to_owned())
 }
 
-/// The file of the shared object that some code is in; `None` for the interpreter's, ours, and if
-/// there is none.
+/// The file of the shared object that some code is in; `None` for the interpreter's and ours.
 pub fn object_holding(code: usize) -> Option<PathBuf> {
     objects::holding(code)
 }
 
-/// Handles an audit event that says that native code is going to be loaded. Returns whether that is
-/// the first from outside the standard library.
+/// Returns whether the event says that the first native code of others is going to be loaded.
 pub fn take_note(event: &[u8], args: &Bound<'_, PyTuple>) -> bool {
     let place = match event {
         // The name and, for an extension module, the file.

@@ -36,8 +36,7 @@ pub fn is_standard_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(rest.is_some_and(|rest| !rest.contains("-packages")) || file.starts_with("<frozen "))
 }
 
-/// Returns whether an object is a function of this name of Python code of a module of the standard
-/// library, by its file's name.
+/// Returns whether an object is this function of the standard library, by its file's name.
 pub fn is_function_of_library(
     object: &Bound<'_, PyAny>,
     module: &str,

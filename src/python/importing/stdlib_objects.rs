@@ -28,8 +28,7 @@ const CALL_THEIR_FIRST: [(&str, &[&str]); 6] = [
 
 static KNOWN: Once<StandardLibrary> = Once::new();
 
-/// The objects of the standard library that are needed, as they were when the monitor was
-/// installed.
+/// Objects of the standard library, as they were when the monitor was installed.
 pub struct StandardLibrary {
     pub modules: AHashSet<String>,
     pub functions_calling_first: Vec<Py<PyAny>>,
@@ -105,8 +104,7 @@ impl StandardLibrary {
         self.modules.contains(module)
     }
 
-    /// Returns whether a callable of the standard library calls its first argument. A class that
-    /// inherits from such a class does.
+    /// A class that inherits from one which calls its first argument does so too.
     pub fn calls_its_first(&self, callee: &Bound<'_, PyAny>) -> bool {
         if let Ok(class) = callee.cast::<PyType>() {
             let py = callee.py();

@@ -33,7 +33,6 @@ thread_local! {
     static HANDS_OVER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A log, as guards write to it.
 #[derive(Clone)]
 pub struct DecisionLog {
     pub sink: Arc<Sink>,
@@ -41,10 +40,9 @@ pub struct DecisionLog {
     pub name: Option<Arc<str>>,
 }
 
-/// The place that lines go to.
 pub struct Sink {
-    /// The file; `None` if a thread hands the lines to the host's function.
-    file: Option<LogFile>,
+    /// `None` if a thread hands the lines to the host's function.
+    pub file: Option<LogFile>,
     lines: Mutex<Lines>,
     /// Tells that thread of lines.
     added: Condvar,
@@ -169,10 +167,6 @@ impl Sink {
         sink
     }
 
-    pub fn file(&self) -> Option<&LogFile> {
-        self.file.as_ref()
-    }
-
     pub fn lost(&self) -> u64 {
         self.lines().map_or(0, |lines| lines.lost)
     }
@@ -234,12 +228,8 @@ impl Sink {
         self.flush_within(Duration::ZERO);
     }
 
-    /// Writes the lines that are kept back, and waits a while for a slow reader. Python code, which may
-    /// be that reader, must be able to run meanwhile.
-    pub fn flush_patiently(&self) {
-        self.flush_within(PATIENCE);
-    }
-
+    /// The same, and waits for a slow reader meanwhile: Python code, which that may be, must be able
+    /// to run.
     fn flush_within(&self, patience: Duration) {
         if let Some(mut lines) = self.lines()
             && lines.count > 0
@@ -268,7 +258,6 @@ impl Sink {
         }
     }
 
-    /// Tells once that the file cannot be written.
     fn complain(&self, lines: &mut Lines, error: &std::io::Error) {
         if std::mem::replace(&mut lines.was_told, true) {
             return;
@@ -310,7 +299,7 @@ impl Sink {
     }
 
     pub fn close(&self) {
-        self.flush_patiently();
+        self.flush_within(PATIENCE);
         if let Some(mut lines) = self.lines() {
             lines.is_closed = true;
         }
@@ -374,7 +363,6 @@ fn whole_lines(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// Adds a line that tells how many were lost before it.
 fn tell_of_lost(lines: &mut Lines, seconds: u64) {
     let lost = std::mem::take(&mut lines.untold);
     let line = format!(
@@ -390,7 +378,7 @@ pub fn flush_all() {
     let sinks: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
     drop(all);
     for sink in sinks {
-        sink.flush_patiently();
+        sink.flush_within(PATIENCE);
     }
 }
 

@@ -25,7 +25,6 @@ pub const VERSION: u32 = 1;
 /// The number of different effects that are kept; further ones are only counted.
 pub const MAX_KEPT: usize = 10_000;
 
-/// The settings of a guard's recording.
 #[derive(Clone)]
 pub struct Records {
     /// True if an operation that the policy denies is stopped; else it proceeds.

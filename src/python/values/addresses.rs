@@ -37,8 +37,7 @@ pub fn bytes_of(object: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
     Some(bytes.to_vec())
 }
 
-/// Looks up a name as CPython is going to, for sockets of a family; returns no addresses if that
-/// fails.
+/// Looks up a name as CPython is going to; returns no addresses if that fails.
 pub fn look_up(py: Python<'_>, name: &str, family: i64) -> Vec<IpAddr> {
     py.detach(|| {
         let found = (name, 0).to_socket_addrs();

@@ -57,8 +57,7 @@ impl NotCopied {
         self
     }
 
-    /// Returns the error: `of` is the beginning of its text, `name` the name of the value, and `otherwise`
-    /// the other way to hand it over.
+    /// `of` begins the text, `name` names the value, `otherwise` is another way to hand it over.
     pub fn error(self, of: &str, name: &str, otherwise: &str) -> PyErr {
         let mut name = name.to_owned();
         for step in self.path.iter().rev().take(8) {
@@ -278,7 +277,6 @@ fn is_hashable(copy: &Bound<'_, PyAny>) -> bool {
     !copy.is_exact_instance_of::<PyList>() && !copy.is_exact_instance_of::<PyDict>()
 }
 
-/// A key in few characters.
 fn shown(key: &Bound<'_, PyAny>) -> String {
     match key.cast::<PyString>() {
         Ok(text) => format!(

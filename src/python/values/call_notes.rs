@@ -21,12 +21,9 @@ thread_local! {
     static NOTED: Cell<CallNote> = const { Cell::new(NOTHING) };
 }
 
-pub fn base() -> Base {
-    NOTED.get().base
-}
-
-pub fn follows() -> Follows {
-    NOTED.get().follows
+/// The notes on the call that raises the event; without `dir_fd` and the like, [`NOTHING`].
+pub fn now() -> CallNote {
+    NOTED.get()
 }
 
 pub fn replace(noted: CallNote) -> CallNote {

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
-use crate::policy::files::fs::PathBuf;
+use crate::policy::files::fs::{PathBuf, from_windows};
 use crate::policy::files::path::Name;
 use crate::policy::judge::{Named, PathLikes};
 use crate::python::cpython::calling::{self, Calling};
@@ -53,23 +53,16 @@ pub fn name_at<'a, 'py>(
     }
     let path = match calling::fs_path(&object) {
         Ok(path) => path,
-        Err(error) => return unreadable(object.py(), error),
+        Err(error) if error.is_instance_of::<PyException>(object.py()) => {
+            return Ok(NameArg::Unreadable);
+        }
+        Err(error) => return Err(error),
     };
-    Ok(match plain_name(path.as_borrowed())? {
-        Some(name) => NameArg::Made(match name.name() {
-            Name::Path(bytes) => bytes.to_vec(),
-            _ => return Ok(NameArg::Unreadable),
-        }),
-        None => NameArg::Unreadable,
+    let name = plain_name(path.as_borrowed())?;
+    Ok(match name.as_ref().map(NameArg::name) {
+        Some(Name::Path(bytes)) => NameArg::Made(bytes.to_vec()),
+        _ => NameArg::Unreadable,
     })
-}
-
-fn unreadable<'py>(py: Python<'py>, error: PyErr) -> PyResult<NameArg<'static, 'py>> {
-    if error.is_instance_of::<PyException>(py) {
-        Ok(NameArg::Unreadable)
-    } else {
-        Err(error)
-    }
 }
 
 fn plain_name<'a, 'py>(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Option<NameArg<'a, 'py>>> {
@@ -85,14 +78,11 @@ fn plain_name<'a, 'py>(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Option<Name
     Ok(None)
 }
 
-#[cfg(not(windows))]
 fn native_form<'a, 'py>(bytes: FsBytes<'a, 'py>) -> NameArg<'a, 'py> {
-    NameArg::Path(bytes)
-}
-
-#[cfg(windows)]
-fn native_form<'a, 'py>(bytes: FsBytes<'a, 'py>) -> NameArg<'a, 'py> {
-    NameArg::Made(crate::policy::files::fs::from_windows(bytes.as_bytes()).to_vec())
+    match cfg!(windows) {
+        true => NameArg::Made(from_windows(bytes.as_bytes()).to_vec()),
+        false => NameArg::Path(bytes),
+    }
 }
 
 /// A name that the file system cannot hold: no operation on it can succeed, but it is judged by
@@ -167,21 +157,14 @@ fn has_builtin_str(function: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// The bytes of a root: a `str` or `bytes` as `os.fspath` gives it.
 pub fn root_name(path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
-    if let Ok(text) = path.cast::<PyString>() {
-        let bytes = raw::fs_encode(text.as_borrowed())?;
-        return Ok(owned_native_form(bytes.as_bytes()));
-    }
-    Ok(owned_native_form(path.cast::<PyBytes>()?.as_bytes()))
-}
-
-#[cfg(not(windows))]
-fn owned_native_form(bytes: &[u8]) -> PathBuf {
-    PathBuf::from_slice(bytes)
-}
-
-#[cfg(windows)]
-fn owned_native_form(bytes: &[u8]) -> PathBuf {
-    crate::policy::files::fs::from_windows(bytes)
+    let bytes = match path.cast::<PyString>() {
+        Ok(text) => raw::fs_encode(text.as_borrowed())?,
+        Err(_) => FsBytes::Owned(path.cast::<PyBytes>()?.clone()),
+    };
+    Ok(match cfg!(windows) {
+        true => from_windows(bytes.as_bytes()),
+        false => PathBuf::from_slice(bytes.as_bytes()),
+    })
 }
 
 /// A path as the standard library of Rust takes it.

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::ffi::CStr;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use crate::policy::commands::own_path;
 use crate::policy::files::fs::PathBuf;
@@ -85,13 +85,8 @@ fn code_of<'py>(frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
 
 /// The objects of a command's argument list; a command line is one.
 fn items(arguments: &Bound<'_, PyAny>) -> Vec<Py<PyAny>> {
-    if let Ok(list) = arguments.cast::<PyList>() {
-        return list.iter().map(Bound::unbind).collect();
-    }
-    if let Ok(tuple) = arguments.cast::<PyTuple>() {
-        return tuple.iter().map(Bound::unbind).collect();
-    }
-    vec![arguments.clone().unbind()]
+    let items = simple::items(arguments).unwrap_or_else(|| vec![arguments.clone()]);
+    items.into_iter().map(Bound::unbind).collect()
 }
 
 fn file_name(executable: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
@@ -147,8 +142,7 @@ pub fn program(event: &CStr, args: &Bound<'_, PyTuple>) -> Option<PathBuf> {
     judge::program(&Os, event.to_bytes(), args, &own_path)
 }
 
-/// Returns the `PATH` in the environment for a child: `os.environ` itself, which has `own`, or a
-/// plain `dict`.
+/// The `PATH` for a child: that of `os.environ` itself is `own`; else that of a plain `dict`.
 pub fn path_of(environment: &Bound<'_, PyAny>, own: &dyn Fn() -> Vec<u8>) -> Option<Vec<u8>> {
     let py = environment.py();
     let os = raw::imported_module(py, intern!(py, "os")).ok()??;
@@ -163,11 +157,8 @@ pub fn path_of(environment: &Bound<'_, PyAny>, own: &dyn Fn() -> Vec<u8>) -> Opt
         Some(path) => Some(path),
         None => environment.get_item(PyBytes::new(py, b"PATH")).ok()?,
     };
-    match found {
-        Some(path) => bytes(&path).map(|path| path.to_vec()),
-        // Without a `PATH`, `os.defpath` would be taken, which nobody means.
-        None => None,
-    }
+    // Without a `PATH`, `os.defpath` would be taken, which nobody means.
+    bytes(&found?).map(|path| path.to_vec())
 }
 
 /// The bytes of a `str`, `bytes` or path-like of the standard library.
@@ -178,9 +169,6 @@ pub fn bytes(object: &Bound<'_, PyAny>) -> Option<PathBuf> {
 
 /// The paths at the beginning of a list or tuple, up to the first item that is not a path.
 pub fn each(items: &Bound<'_, PyAny>) -> Option<Vec<PathBuf>> {
-    let items: Vec<_> = match items.cast::<PyList>() {
-        Ok(items) => items.iter().collect(),
-        Err(_) => items.cast::<PyTuple>().ok()?.iter().collect(),
-    };
+    let items = simple::items(items)?;
     Some(items.iter().map_while(bytes).collect())
 }

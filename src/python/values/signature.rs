@@ -51,8 +51,7 @@ pub struct Takes {
     pub is_named_calls: bool,
 }
 
-/// Returns the parameters of a callback that is not a generator or coroutine function; `None` if
-/// they cannot be told at once.
+/// `None` for a generator or coroutine function, and if they cannot be told at once.
 pub fn of_plain(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Option<Takes>> {
     let py = callback.py();
     let standing = Standing::get(py)?;
@@ -143,12 +142,10 @@ fn of_function(
     Ok(Some(takes))
 }
 
-/// The question about the function that was looked at last: the number of its defaults, of bound
-/// arguments and of given ones.
+/// The number of a function's defaults, of bound arguments and of given ones.
 type Asked = (usize, usize, usize);
 
-/// The code of that function, which does not change, and the answer: hosts make many guards with
-/// one callback.
+/// The last question and its answer: hosts make many guards with one callback.
 static LAST: Mutex<Option<(Py<PyAny>, Asked, Takes)>> = Mutex::new(None);
 
 fn last(code: &Bound<'_, PyAny>, asked: Asked) -> Option<Takes> {

@@ -22,8 +22,7 @@ fn is_atom(object: &Bound<'_, PyAny>) -> bool {
         || object.is_exact_instance_of::<PyFloat>()
 }
 
-/// Returns whether all arguments of an event are plain values, which show themselves the same at any
-/// time.
+/// Plain values show themselves the same at any time.
 pub fn is_plain(args: &Bound<'_, PyTuple>) -> bool {
     args.is_exact_instance_of::<PyTuple>() && args.iter_borrowed().all(|arg| is_atom(&arg))
 }
@@ -81,26 +80,27 @@ pub fn text<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyStr
 
 /// The texts in a list or tuple that holds nothing else.
 pub fn texts<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyString>>>> {
-    let items: Vec<_> = if let Ok(items) = object.cast::<PyTuple>() {
-        items.iter().collect()
-    } else if let Ok(items) = object.cast::<PyList>() {
-        items.iter().collect()
-    } else {
-        return Ok(None);
-    };
-    items.iter().map(text).collect()
+    match items(object) {
+        Some(items) => items.iter().map(text).collect(),
+        None => Ok(None),
+    }
+}
+
+/// The items of a list or tuple.
+pub fn items<'py>(object: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
+    match object.cast::<PyTuple>() {
+        Ok(items) => Some(items.iter().collect()),
+        Err(_) => Some(object.cast::<PyList>().ok()?.iter().collect()),
+    }
 }
 
 /// A plain value as JSON has it: lists for tuples, text for bytes.
 pub fn json<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
-    let items: Vec<_> = if let Ok(items) = object.cast_exact::<PyTuple>() {
-        items.iter().collect()
-    } else if let Ok(items) = object.cast_exact::<PyList>() {
-        items.iter().collect()
-    } else if let Ok(bytes) = object.cast_exact::<PyBytes>() {
+    if let Ok(bytes) = object.cast_exact::<PyBytes>() {
         return raw::fs_decode(py, bytes.as_bytes()).map(Bound::into_any);
-    } else {
+    }
+    let Some(items) = items(object) else {
         return Ok(object.clone());
     };
     let items = items.iter().map(json).collect::<PyResult<Vec<_>>>()?;

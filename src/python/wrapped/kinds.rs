@@ -8,8 +8,6 @@ use pyo3::types::PyBool;
 
 use crate::policy::files::path::Base;
 use crate::policy::judge::Follows;
-#[cfg(Py_3_12)]
-use crate::python::calls::tool_functions;
 use crate::python::cpython::arguments::CallArguments;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::ffi as raw;
@@ -26,8 +24,9 @@ pub enum What {
     Shares(&'static Silent),
     Registers(&'static Registered),
     TellsRegistered,
+    /// It changes tools of `sys.monitoring`, which has this event.
     #[cfg(Py_3_12)]
-    ChangesTools(tool_functions::ToolPart),
+    ChangesTools(&'static CStr),
     #[cfg(unix)]
     Starts,
     /// It starts a program, and opens files for it.

@@ -96,7 +96,7 @@ fn wanted(module: &str) -> Vec<(&'static str, What)> {
         #[cfg(Py_3_12)]
         "sys.monitoring" => {
             let changing = tool_functions::FUNCTIONS.iter();
-            all.extend(changing.map(|(name, changes)| (*name, What::ChangesTools(*changes))));
+            all.extend(changing.map(|(name, changes)| (*name, What::ChangesTools(changes))));
         }
         _ => {}
     }
