@@ -184,34 +184,8 @@ fn reading(commands: &Choice) -> BitFlags<AccessFs> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::net::{TcpListener, TcpStream};
-    use std::path::Path;
-
     use super::*;
-
-    fn attempts(spec: Spec, base: &Path) -> Vec<bool> {
-        let base = base.to_owned();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let confined = std::thread::spawn(move || {
-            LandlockRules::new(spec, Vec::new())
-                .confine_thread()
-                .unwrap();
-            vec![
-                fs::write(base.join("in/a"), "x").is_ok(),
-                fs::write(base.join("out/a"), "x").is_ok(),
-                fs::read(base.join("out/there")).is_ok(),
-                std::process::Command::new("/bin/true").status().is_ok(),
-                TcpStream::connect(address).is_ok(),
-                TcpListener::bind("127.0.0.1:0").is_ok(),
-                std::thread::spawn(move || fs::write(base.join("out/b"), "x").is_ok())
-                    .join()
-                    .unwrap(),
-            ]
-        });
-        confined.join().unwrap()
-    }
+    use std::fs;
 
     #[test]
     fn sockets_stay_below() {
@@ -260,105 +234,18 @@ mod tests {
         };
         let confined = std::thread::spawn(|| {
             keep_signals_inside(&signals().unwrap()).unwrap();
-            let (base, root) = tree();
-            fs::rename(base.path().join("out/there"), root + "/there").unwrap();
+            let base = tempfile::tempdir().unwrap();
+            let (from, to) = (base.path().join("out"), base.path().join("in"));
+            for place in [&from, &to] {
+                fs::create_dir(place).unwrap();
+            }
+            fs::write(from.join("there"), "x").unwrap();
+            fs::rename(from.join("there"), to.join("there")).unwrap();
             kill()
         });
         let (reached, mut outside) = confined.join().unwrap();
         assert!(!reached);
         outside.kill().unwrap();
         outside.wait().unwrap();
-    }
-
-    fn tree() -> (tempfile::TempDir, String) {
-        let base = tempfile::tempdir().unwrap();
-        for name in ["in", "out"] {
-            fs::create_dir(base.path().join(name)).unwrap();
-        }
-        fs::write(base.path().join("out/there"), "x").unwrap();
-        let root = base.path().join("in").to_str().unwrap().to_owned();
-        (base, root)
-    }
-
-    #[test]
-    fn what_a_policy_says_is_held() {
-        let (base, root) = tree();
-        let closed = Spec {
-            write: Where::Below(vec![root.clone()]),
-            network: NetworkUse::All(false),
-            ..Spec::default()
-        };
-        let found = attempts(closed.clone(), base.path());
-        assert_eq!(found, [true, false, true, false, false, false, false]);
-        let secret = Spec {
-            read: Where::Below(vec![root]),
-            commands: Choice::All(true),
-            network: NetworkUse::All(true),
-            ..closed
-        };
-        let found = attempts(secret, base.path());
-        assert_eq!(found, [true, false, false, false, true, true, false]);
-        let open = Spec {
-            write: Where::Anywhere,
-            commands: Choice::All(true),
-            ..Spec::default()
-        };
-        assert_eq!(attempts(open, base.path()), [true; 7]);
-    }
-
-    #[test]
-    fn other_threads_stay_free() {
-        let (base, _) = tree();
-        attempts(Spec::default(), base.path());
-        fs::write(base.path().join("out/a"), "x").unwrap();
-    }
-
-    #[test]
-    fn a_root_that_is_made_later_opens() {
-        let (base, root) = tree();
-        let later = format!("{root}/later");
-        let spec = Spec {
-            write: Where::Below(vec![later.clone()]),
-            ..Spec::default()
-        };
-        let confinement = LandlockRules::new(spec, Vec::new());
-        let attempt = || {
-            std::thread::scope(|scope| {
-                let thread = scope.spawn(|| {
-                    confinement.confine_thread().unwrap();
-                    fs::write(format!("{later}/a"), "x").is_ok()
-                });
-                thread.join().unwrap()
-            })
-        };
-        assert!(!attempt());
-        for _ in 0..2 {
-            fs::create_dir(&later).unwrap();
-            assert!(attempt());
-            assert!(attempt());
-            fs::remove_dir_all(&later).unwrap();
-        }
-        drop(base);
-    }
-
-    #[test]
-    fn a_root_can_be_a_file_or_be_missing() {
-        let (base, root) = tree();
-        let file = base.path().join("out/there");
-        let spec = Spec {
-            write: Where::Below(vec![file.to_str().unwrap().to_owned(), root + "/missing"]),
-            ..Spec::default()
-        };
-        let confined = std::thread::spawn(move || {
-            LandlockRules::new(spec, Vec::new())
-                .confine_thread()
-                .unwrap();
-            (
-                fs::write(&file, "y").is_ok(),
-                fs::write(file.with_extension("b"), "y").is_ok(),
-            )
-        });
-        assert_eq!(confined.join().unwrap(), (true, false));
-        assert_eq!(fs::read(base.path().join("out/there")).unwrap(), b"y");
     }
 }
