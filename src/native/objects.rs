@@ -16,7 +16,7 @@ const VDSO: [&[u8]; 3] = [b"linux-vdso.so.1", b"linux-vdso64.so.1", b"linux-gate
 
 /// A loaded object, for as long as the loader keeps it.
 pub struct Object<'a> {
-    base: usize,
+    pub base: usize,
     name: &'a CStr,
     headers: &'a [Header],
     /// Loaders name the main program first: glibc by an empty name, musl by what started it.
@@ -76,10 +76,6 @@ unsafe extern "C" fn visited<R>(
 }
 
 impl<'a> Object<'a> {
-    pub fn base(&self) -> usize {
-        self.base
-    }
-
     /// Its file; empty for the main program, or what it was started by.
     pub fn path(&self) -> &'a [u8] {
         self.name.to_bytes()

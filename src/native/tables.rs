@@ -151,7 +151,7 @@ impl Tables {
                 }
                 seen.loads = Some(object.loads);
             }
-            if seen.objects.insert(object.base()) {
+            if seen.objects.insert(object.base) {
                 self.replace_in(object);
             }
             ControlFlow::Continue(())

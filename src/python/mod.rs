@@ -32,54 +32,35 @@ mod _native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use super::api::audit_log::AuditLog;
+    use super::api::{
+        audit_log::AuditLog,
+        confined::Confinement,
+        fields::PyNetwork,
+        guard::{AuditPerms, Guard},
+        installed::{installed_policy, raise_violations},
+        mk_audit::{audit_state, mk_audit, mk_audit_02},
+        policy::{PyPolicy, govern, governing_files},
+        question::merged_approvals,
+        recording::{Observer, Recording},
+        reports::json_extent,
+        setup::native_tables,
+        supervisor::{Interrupts, descriptor_of, hold_sockets, listeners, own_directory},
+        tool::Tool,
+        tool_function::{in_tool, run_in, tool_arguments, tool_result},
+    };
     #[cfg(unix)]
     #[pymodule_export]
-    use super::api::children::{Child, Children};
-    #[pymodule_export]
-    use super::api::confined::Confinement;
-    #[cfg(unix)]
-    #[pymodule_export]
-    use super::api::directory::{Directory, DiskWatch, remove_directory};
-    #[pymodule_export]
-    use super::api::fields::PyNetwork;
-    #[pymodule_export]
-    use super::api::guard::{AuditPerms, Guard};
-    #[pymodule_export]
-    use super::api::installed::{installed_policy, raise_violations};
-    #[pymodule_export]
-    use super::api::mk_audit::{audit_state, mk_audit, mk_audit_02};
-    #[pymodule_export]
-    use super::api::policy::{PyPolicy, govern, governing_files};
-    #[pymodule_export]
-    use super::api::question::merged_approvals;
-    #[pymodule_export]
-    use super::api::recording::{Observer, Recording};
-    #[pymodule_export]
-    use super::api::reports::json_extent;
-    #[pymodule_export]
-    use super::api::setup::native_tables;
-    #[pymodule_export]
-    use super::api::supervisor::{
-        Interrupts, descriptor_of, hold_sockets, listeners, own_directory,
+    use super::api::{
+        children::{Child, Children},
+        directory::{Directory, DiskWatch, remove_directory},
+        worker_entry::enter_worker,
     };
     #[pymodule_export]
-    use super::api::tool::Tool;
+    use super::configuration::{
+        config::AuditCfg, declared::lxml_monitor, temporary::TemporaryFiles,
+    };
     #[pymodule_export]
-    use super::api::tool_function::{in_tool, run_in, tool_arguments, tool_result};
-    #[cfg(unix)]
-    #[pymodule_export]
-    use super::api::worker_entry::enter_worker;
-    #[pymodule_export]
-    use super::configuration::config::AuditCfg;
-    #[pymodule_export]
-    use super::configuration::declared::lxml_monitor;
-    #[pymodule_export]
-    use super::configuration::temporary::TemporaryFiles;
-    #[pymodule_export]
-    use super::denials::denial::Denial;
-    #[pymodule_export]
-    use super::denials::report::Effect;
+    use super::denials::{denial::Denial, report::Effect};
     #[pymodule_export]
     use super::events::explain::Explanation;
     #[pymodule_export]

@@ -69,26 +69,22 @@ pub fn replacements<J: ActJudge>() -> Vec<Replacement> {
     ours.chain(J::more()).collect()
 }
 
-/// The bytes of a text of the caller's; `None` for a null pointer, which the C library answers.
+/// A text of the caller's; `None` for a null pointer, which the C library answers.
 ///
 /// # Safety
-/// The text is NUL-terminated, or null.
-unsafe fn text<'a>(text: *const c_char) -> Option<Value<'a>> {
-    if text.is_null() {
-        return None;
-    }
+/// The text is NUL-terminated and lives as long as the call, or is null.
+unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
     // SAFETY: by the caller.
-    let text = unsafe { CStr::from_ptr(text) };
-    Some(Value::Text(text.to_bytes()))
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }
 
-/// An event whose only argument is a text; `None` for a null pointer.
-///
-/// # Safety
-/// The text is NUL-terminated, or null.
-unsafe fn with_text<'a>(event: &'static CStr, given: *const c_char) -> Option<Act<'a>> {
-    // SAFETY: by the caller.
-    Some(Act::new(event, &[unsafe { text(given) }?]))
+/// An event whose only argument is a text.
+fn with_text<'a>(event: &'static CStr, given: Option<&'a CStr>) -> Option<Act<'a>> {
+    Some(Act::new(event, &[value(given?)]))
+}
+
+fn value(text: &CStr) -> Value<'_> {
+    Value::Text(text.to_bytes())
 }
 
 fn number(number: impl Into<i64>) -> Value<'static> {

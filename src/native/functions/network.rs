@@ -9,7 +9,7 @@ use libc::{
     sockaddr_storage, sockaddr_un, socklen_t, ssize_t,
 };
 
-use super::{number, text, with_text};
+use super::{number, text, value, with_text};
 use crate::native::asking::ActJudge;
 use crate::policy::judge::{Act, Value};
 
@@ -215,8 +215,8 @@ unsafe fn looks_up<'a>(
         Some(hints) => [hints.ai_family, hints.ai_socktype, hints.ai_protocol].map(number),
         None => [number(0); 3],
     };
-    let service = service.unwrap_or(Value::None);
-    let arguments = [node, service, family, kind, protocol];
+    let service = service.map_or(Value::None, value);
+    let arguments = [value(node), service, family, kind, protocol];
     Some(Act::new(c"socket.getaddrinfo", &arguments))
 }
 
@@ -393,11 +393,11 @@ super::replaced! {
 
     [c"gethostbyname"]
     fn host_by_name(name: *const c_char) -> *mut hostent
-    = with_text(c"socket.gethostbyname", name), do tell_host::<J>(name, gethostbyname(name)), else not_found();
+    = with_text(c"socket.gethostbyname", text(name)), do tell_host::<J>(name, gethostbyname(name)), else not_found();
 
     [c"gethostbyname2"]
     fn host_by_name2(name: *const c_char, family: c_int) -> *mut hostent
-    = with_text(c"socket.gethostbyname", name), do tell_host::<J>(name, gethostbyname2(name, family)), else not_found();
+    = with_text(c"socket.gethostbyname", text(name)), do tell_host::<J>(name, gethostbyname2(name, family)), else not_found();
 
     [c"gethostbyname_r"]
     fn host_by_name_r(
@@ -408,7 +408,7 @@ super::replaced! {
         result: HostResult,
         error: *mut c_int
     ) -> c_int
-    = with_text(c"socket.gethostbyname", name), do {
+    = with_text(c"socket.gethostbyname", text(name)), do {
         let failed = gethostbyname_r(name, made, buffer, size, result, error);
         tell_host::<J>(name, if failed == 0 { *result } else { std::ptr::null_mut() });
         failed
@@ -424,7 +424,7 @@ super::replaced! {
         result: HostResult,
         error: *mut c_int
     ) -> c_int
-    = with_text(c"socket.gethostbyname", name), do {
+    = with_text(c"socket.gethostbyname", text(name)), do {
         let failed = gethostbyname2_r(name, family, made, buffer, size, result, error);
         tell_host::<J>(name, if failed == 0 { *result } else { std::ptr::null_mut() });
         failed

@@ -8,28 +8,18 @@ use std::ffi::{CStr, c_char, c_int};
 
 use libc::{FILE, mode_t};
 
-use super::{CWD, Path, base, number, text};
+use super::{CWD, Path, base, number, text, value};
 use crate::native::asking::ActJudge;
 use crate::policy::judge::{Act, Value};
 
-/// # Safety
-/// The path is NUL-terminated, or null.
-pub(super) unsafe fn opens<'a>(dir: c_int, path: Path, flags: c_int) -> Option<Act<'a>> {
-    // SAFETY: by the caller.
-    let path = unsafe { text(path) }?;
-    Some(Act::new(c"open", &[path, Value::None, number(flags)]).from(base(dir)))
+pub(super) fn opens(dir: c_int, path: Option<&CStr>, flags: c_int) -> Option<Act<'_>> {
+    let given = [value(path?), Value::None, number(flags)];
+    Some(Act::new(c"open", &given).from(base(dir)))
 }
 
 /// The flags that fopen(3) opens a file with.
-///
-/// # Safety
-/// The mode is NUL-terminated, or null.
-unsafe fn flags_of(mode: *const c_char) -> c_int {
-    if mode.is_null() {
-        return libc::O_RDONLY;
-    }
-    // SAFETY: by the caller.
-    let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
+fn flags_of(mode: Option<&CStr>) -> c_int {
+    let mode = mode.unwrap_or_default().to_bytes();
     let opens = match mode.first() {
         Some(b'w') => libc::O_CREAT | libc::O_TRUNC,
         Some(b'a') => libc::O_CREAT | libc::O_APPEND,
@@ -49,44 +39,44 @@ super::replaced! {
     table;
 
     [c"open", c"open64", c"__open", c"__open64"]
-    fn open(path: Path, flags: c_int, mode: mode_t) -> c_int = opens(CWD, path, flags), else -1;
+    fn open(path: Path, flags: c_int, mode: mode_t) -> c_int = opens(CWD, text(path), flags), else -1;
 
     [c"__open_2", c"__open64_2"]
     fn open_2(path: Path, flags: c_int) -> c_int
-    = opens(CWD, path, flags), do libc::open(path, flags), else -1;
+    = opens(CWD, text(path), flags), do libc::open(path, flags), else -1;
 
     [c"openat", c"openat64"]
     fn openat(dir: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int
-    = opens(dir, path, flags), else -1;
+    = opens(dir, text(path), flags), else -1;
 
     [c"__openat_2", c"__openat64_2"]
     fn openat_2(dir: c_int, path: Path, flags: c_int) -> c_int
-    = opens(dir, path, flags), do libc::openat(dir, path, flags), else -1;
+    = opens(dir, text(path), flags), do libc::openat(dir, path, flags), else -1;
 
     [c"creat", c"creat64"]
     fn creat(path: Path, mode: mode_t) -> c_int
-    = opens(CWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC), else -1;
+    = opens(CWD, text(path), libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC), else -1;
 
     [c"fopen", c"fopen64"]
     fn fopen(path: Path, mode: *const c_char) -> *mut FILE
-    = opens(CWD, path, flags_of(mode)), else std::ptr::null_mut();
+    = opens(CWD, text(path), flags_of(text(mode))), else std::ptr::null_mut();
 
     [c"freopen", c"freopen64"]
     fn freopen(path: Path, mode: *const c_char, file: *mut FILE) -> *mut FILE
-    = opens(CWD, path, flags_of(mode)), else std::ptr::null_mut();
+    = opens(CWD, text(path), flags_of(text(mode))), else std::ptr::null_mut();
 
     [c"mkstemp", c"mkstemp64"]
-    fn mkstemp(template: *mut c_char) -> c_int = opens(CWD, template, NEW), else -1;
+    fn mkstemp(template: *mut c_char) -> c_int = opens(CWD, text(template), NEW), else -1;
 
     [c"mkostemp", c"mkostemp64"]
     fn mkostemp(template: *mut c_char, flags: c_int) -> c_int
-    = opens(CWD, template, NEW | flags), else -1;
+    = opens(CWD, text(template), NEW | flags), else -1;
 
     [c"mkstemps", c"mkstemps64"]
     fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int
-    = opens(CWD, template, NEW), else -1;
+    = opens(CWD, text(template), NEW), else -1;
 
     [c"mkostemps", c"mkostemps64"]
     fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int
-    = opens(CWD, template, NEW | flags), else -1;
+    = opens(CWD, text(template), NEW | flags), else -1;
 }

@@ -5,29 +5,26 @@ use std::ffi::{CStr, c_char, c_int};
 
 use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
-use super::{Path, number, text, with_text};
+use super::{Path, number, text, value, with_text};
 use crate::native::asking::{self, ActJudge};
 use crate::policy::judge::{Act, Value};
 
 /// The words of a command, or of an environment.
 type Words = *const *const c_char;
 
-/// # Safety
-/// The program is NUL-terminated, or null.
-pub(super) unsafe fn starts<'a>(event: &'static CStr, program: Path) -> Option<Act<'a>> {
-    // SAFETY: by the caller.
-    let program = unsafe { text(program) }?;
-    Some(Act::new(event, &[program, Value::None, Value::None]))
+pub(super) fn starts<'a>(event: &'static CStr, program: Option<&'a CStr>) -> Option<Act<'a>> {
+    Some(Act::new(
+        event,
+        &[value(program?), Value::None, Value::None],
+    ))
 }
 
 pub(super) fn goes_to<'a>(directory: c_int) -> Act<'a> {
     Act::new(c"os.chdir", &[number(directory)])
 }
 
-pub(super) unsafe fn takes_root<'a>(path: Path) -> Act<'a> {
-    // SAFETY: by the caller.
-    let path = unsafe { text(path) };
-    Act::new(c"os.chroot", &[path.unwrap_or(Value::None)])
+pub(super) fn takes_root(path: Option<&CStr>) -> Act<'_> {
+    Act::new(c"os.chroot", &[path.map_or(Value::None, value)])
 }
 
 /// Signal 0 asks whether there is such a process.
@@ -38,7 +35,7 @@ pub(super) fn signals<'a>(event: &'static CStr, process: pid_t, signal: c_int) -
 
 unsafe extern "C" fn may_execute<J: ActJudge>(program: Path) -> bool {
     // SAFETY: the functions below hand on what they are called with.
-    asking::allows::<J>(|| unsafe { starts(c"os.exec", program) })
+    asking::allows::<J>(|| starts(c"os.exec", unsafe { text(program) }))
 }
 
 /// Functions of execl(3), which take as many words as a caller likes: asks about the program, and
@@ -69,16 +66,12 @@ macro_rules! with_words {
         unsafe extern "C" fn $function<J: ActJudge>(program: Path) -> c_int {
             std::arch::naked_asm!(
                 "stp x29, x30, [sp, #-80]!",
-                "stp x0, x1, [sp, #16]",
-                "stp x2, x3, [sp, #32]",
-                "stp x4, x5, [sp, #48]",
-                "stp x6, x7, [sp, #64]",
+                "stp x0, x1, [sp, #16]; stp x2, x3, [sp, #32]",
+                "stp x4, x5, [sp, #48]; stp x6, x7, [sp, #64]",
                 "bl {may}",
                 "mov w9, w0",
-                "ldp x0, x1, [sp, #16]",
-                "ldp x2, x3, [sp, #32]",
-                "ldp x4, x5, [sp, #48]",
-                "ldp x6, x7, [sp, #64]",
+                "ldp x0, x1, [sp, #16]; ldp x2, x3, [sp, #32]",
+                "ldp x4, x5, [sp, #48]; ldp x6, x7, [sp, #64]",
                 "ldp x29, x30, [sp], #80",
                 "tbz w9, #0, 2f",
                 "b {real}",
@@ -105,17 +98,17 @@ super::replaced! {
 
     [c"execve"]
     fn execve(program: Path, words: Words, environment: Words) -> c_int
-    = starts(c"os.exec", program), else -1;
+    = starts(c"os.exec", text(program)), else -1;
 
     [c"execv"]
-    fn execv(program: Path, words: Words) -> c_int = starts(c"os.exec", program), else -1;
+    fn execv(program: Path, words: Words) -> c_int = starts(c"os.exec", text(program)), else -1;
 
     [c"execvp"]
-    fn execvp(program: Path, words: Words) -> c_int = starts(c"os.exec", program), else -1;
+    fn execvp(program: Path, words: Words) -> c_int = starts(c"os.exec", text(program)), else -1;
 
     [c"execvpe"]
     fn execvpe(program: Path, words: Words, environment: Words) -> c_int
-    = starts(c"os.exec", program), else -1;
+    = starts(c"os.exec", text(program)), else -1;
 
     [c"fexecve"]
     fn fexecve(program: c_int, words: Words, environment: Words) -> c_int
@@ -131,7 +124,7 @@ super::replaced! {
         words: *const *mut c_char,
         environment: *const *mut c_char
     ) -> c_int
-    = starts(c"os.posix_spawn", program), else libc::EACCES;
+    = starts(c"os.posix_spawn", text(program)), else libc::EACCES;
 
     [c"posix_spawnp"]
     fn posix_spawnp(
@@ -142,14 +135,14 @@ super::replaced! {
         words: *const *mut c_char,
         environment: *const *mut c_char
     ) -> c_int
-    = starts(c"os.posix_spawn", program), else libc::EACCES;
+    = starts(c"os.posix_spawn", text(program)), else libc::EACCES;
 
     [c"system"]
-    fn system(command: *const c_char) -> c_int = with_text(c"os.system", command), else -1;
+    fn system(command: *const c_char) -> c_int = with_text(c"os.system", text(command)), else -1;
 
     [c"popen"]
     fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE
-    = with_text(c"os.system", command), else std::ptr::null_mut();
+    = with_text(c"os.system", text(command)), else std::ptr::null_mut();
 
     [c"kill"]
     fn kill(process: pid_t, signal: c_int) -> c_int
@@ -160,12 +153,12 @@ super::replaced! {
     = signals(c"os.killpg", group, signal), else -1;
 
     [c"chdir"]
-    fn chdir(path: Path) -> c_int = with_text(c"os.chdir", path), else -1;
+    fn chdir(path: Path) -> c_int = with_text(c"os.chdir", text(path)), else -1;
 
     [c"fchdir"]
     fn fchdir(directory: c_int) -> c_int
     = Some(goes_to(directory)), else -1;
 
     [c"chroot"]
-    fn chroot(path: Path) -> c_int = Some(takes_root(path)), else -1;
+    fn chroot(path: Path) -> c_int = Some(takes_root(text(path))), else -1;
 }

@@ -7,7 +7,7 @@ use super::CWD;
 use super::attributes::{cuts, is_link, sets_attribute, sets_mode, sets_owner, sets_times};
 use super::entries::{links, makes, moves, removes};
 use super::opening::opens;
-use super::{Path, network, processes, with_text};
+use super::{Path, network, processes, text, with_text};
 use crate::native::asking::{self, ActJudge};
 use crate::policy::judge::Act;
 
@@ -20,7 +20,8 @@ const SYS_FCHMODAT2: c_long = 452;
 /// The arguments are those of the system call.
 unsafe fn does<'a>(number: c_long, given: [c_long; 6]) -> Option<Act<'a>> {
     let fd = |index: usize| given[index] as c_int;
-    let path = |index: usize| given[index] as Path;
+    // SAFETY: by the caller.
+    let path = |index: usize| unsafe { text(given[index] as Path) };
     // SAFETY: by the caller.
     unsafe {
         match number {
@@ -77,29 +78,27 @@ unsafe fn does<'a>(number: c_long, given: [c_long; 6]) -> Option<Act<'a>> {
 /// The arguments are those of the system call.
 #[cfg(target_arch = "x86_64")]
 unsafe fn does_by_name<'a>(number: c_long, given: [c_long; 6]) -> Option<Act<'a>> {
-    let path = |index: usize| given[index] as Path;
     // SAFETY: by the caller.
-    unsafe {
-        match number {
-            libc::SYS_open => opens(CWD, path(0), given[1] as c_int),
-            libc::SYS_creat => {
-                let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
-                opens(CWD, path(0), flags)
-            }
-            libc::SYS_unlink => removes(CWD, path(0), false),
-            libc::SYS_rmdir => removes(CWD, path(0), true),
-            libc::SYS_mkdir => makes(c"os.mkdir", CWD, path(0), given[1] as _),
-            libc::SYS_rename => moves(c"os.rename", (CWD, path(0)), (CWD, path(1))),
-            libc::SYS_link => moves(c"os.link", (CWD, path(0)), (CWD, path(1))),
-            libc::SYS_symlink => links(path(0), CWD, path(1)),
-            libc::SYS_mknod => makes(c"os.mknod", CWD, path(0), given[1] as _),
-            libc::SYS_chown => sets_owner(CWD, path(0), (given[1] as _, given[2] as _), false),
-            libc::SYS_lchown => sets_owner(CWD, path(0), (given[1] as _, given[2] as _), true),
-            libc::SYS_utime | libc::SYS_utimes => sets_times(CWD, path(0), false),
-            libc::SYS_futimesat => sets_times(given[0] as c_int, path(1), false),
-            libc::SYS_chmod => sets_mode(CWD, path(0), given[1] as _, false),
-            _ => None,
+    let path = |index: usize| unsafe { text(given[index] as Path) };
+    match number {
+        libc::SYS_open => opens(CWD, path(0), given[1] as c_int),
+        libc::SYS_creat => {
+            let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+            opens(CWD, path(0), flags)
         }
+        libc::SYS_unlink => removes(CWD, path(0), false),
+        libc::SYS_rmdir => removes(CWD, path(0), true),
+        libc::SYS_mkdir => makes(c"os.mkdir", CWD, path(0), given[1] as _),
+        libc::SYS_rename => moves(c"os.rename", (CWD, path(0)), (CWD, path(1))),
+        libc::SYS_link => moves(c"os.link", (CWD, path(0)), (CWD, path(1))),
+        libc::SYS_symlink => links(path(0), CWD, path(1)),
+        libc::SYS_mknod => makes(c"os.mknod", CWD, path(0), given[1] as _),
+        libc::SYS_chown => sets_owner(CWD, path(0), (given[1] as _, given[2] as _), false),
+        libc::SYS_lchown => sets_owner(CWD, path(0), (given[1] as _, given[2] as _), true),
+        libc::SYS_utime | libc::SYS_utimes => sets_times(CWD, path(0), false),
+        libc::SYS_futimesat => sets_times(given[0] as c_int, path(1), false),
+        libc::SYS_chmod => sets_mode(CWD, path(0), given[1] as _, false),
+        _ => None,
     }
 }
 

@@ -2,7 +2,6 @@
 //! is listed among one's files, whatever name a native class or function says it has (`rsa.sign` of
 //! `cryptography`, `_dispatcher.Dispatcher` of `numba`).
 
-#[cfg(Py_3_12)]
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -198,13 +197,6 @@ pub fn package_being_called(callee: &Bound<'_, PyString>) -> String {
     package
 }
 
-/// The top-level module or directory of the callee that `fastaudit.call` is being raised for.
-#[cfg(not(Py_3_12))]
-pub fn module_being_called(_callee: &Bound<'_, PyString>) -> Option<String> {
-    None
-}
-
-#[cfg(Py_3_12)]
 thread_local! {
     static CALLED: RefCell<Option<(Py<PyString>, Option<String>)>> = const { RefCell::new(None) };
 }
@@ -230,8 +222,7 @@ impl Drop for Announced {
     }
 }
 
-/// The same, by the event's object for the callee.
-#[cfg(Py_3_12)]
+/// The top-level module or directory of the callee that an event is raised for, by its name there.
 pub fn module_being_called(callee: &Bound<'_, PyString>) -> Option<String> {
     CALLED.with_borrow(|called| {
         let (name, module) = called.as_ref()?;

@@ -12,34 +12,25 @@ use crate::python::logs::recorder::{Entry, VERSION};
 use crate::python::values::simple;
 
 #[doc = doc!("Effect")]
-#[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
+#[pyclass(frozen, get_all, immutable_type, module = "fastaudit_rs")]
 pub struct Effect {
     #[doc = doc!("Effect.event")]
-    #[pyo3(get)]
     event: String,
     #[doc = doc!("Effect.event_args")]
-    #[pyo3(get)]
     event_args: Py<PyTuple>,
     #[doc = doc!("Effect.effect")]
-    #[pyo3(get)]
     effect: Option<&'static str>,
     #[doc = doc!("Effect.path")]
-    #[pyo3(get)]
     path: Option<String>,
     #[doc = doc!("Effect.host")]
-    #[pyo3(get)]
     host: Option<String>,
     #[doc = doc!("Effect.verdict")]
-    #[pyo3(get)]
     verdict: &'static str,
     #[doc = doc!("Effect.count")]
-    #[pyo3(get)]
     count: u64,
     #[doc = doc!("Effect.tool")]
-    #[pyo3(get)]
     tool: Option<String>,
     #[doc = doc!("Effect.call_chain")]
-    #[pyo3(get)]
     call_chain: Py<PyTuple>,
 }
 
