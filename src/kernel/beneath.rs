@@ -17,9 +17,7 @@ use crate::kernel::walk::{self, LOOKING, Next, Visitor};
 
 /// The greatest length of the path of a file, in bytes: what is deeper has no name to open it by.
 pub const LONGEST: usize = 4096;
-
 const LISTED: usize = 256 << 20;
-
 /// The number of times that a file is looked for again that others make and remove meanwhile.
 const ATTEMPTS: usize = 100;
 
@@ -177,7 +175,7 @@ fn terminated(name: &OsStr) -> Result<CString, Failure> {
     CString::new(name.as_bytes()).map_err(|_| Failure::System(Errno::INVAL))
 }
 
-/// The names of all files, in order, but those too long to be opened by.
+/// Without those too long to be opened by, in order.
 pub fn list(root: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>, Failure> {
     let mut listing = Listing::default();
     walk::walk(root, LOOKING, &mut listing)?;

@@ -245,7 +245,6 @@ mod linux {
         .union(WatchFlags::ATTRIB)
         .union(WatchFlags::ONLYDIR);
 
-    /// Directories that are watched.
     pub struct Watch {
         /// `None` if some cannot be watched: their changes would be missed.
         inotify: Option<OwnedFd>,
@@ -274,7 +273,7 @@ mod linux {
             self.inotify.is_some()
         }
 
-        /// Watches a directory so many steps below the first, and returns the number of its watch.
+        /// `depth` steps below the first; returns the number of its watch.
         pub fn enter(&mut self, directory: BorrowedFd<'_>, place: Place, depth: usize) -> i32 {
             let Some(inotify) = &self.inotify else {
                 return -1;
@@ -336,7 +335,6 @@ mod linux {
 mod other {
     use super::{BorrowedFd, Place, Told};
 
-    /// Nothing is watched.
     pub struct Watch {}
 
     impl Watch {

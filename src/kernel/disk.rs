@@ -17,13 +17,9 @@ use crate::kernel::walk::{self, Identity, LOOKING, Next, Visitor};
 
 /// The least that a file or directory counts: its own record takes disk too.
 const LEAST: u64 = 4096;
-
 /// The size of the unit that the system counts in: stat(3type).
 const BLOCK: u64 = 512;
-
-/// The least time between looks.
 const INTERVAL: Duration = Duration::from_millis(50);
-
 /// The pause after a look, as a multiple of the time that it took.
 const PAUSE: u32 = 10;
 
@@ -121,7 +117,6 @@ pub struct Meter {
 struct Shared {
     is_over: AtomicBool,
     ended: AtomicBool,
-    /// Notified when it ends.
     pause: (Mutex<()>, Condvar),
 }
 

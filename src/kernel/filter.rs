@@ -29,10 +29,8 @@ const PROTOCOLS: [i32; 5] = [
 
 /// The bits of the type of a socket that are no flags.
 const TYPE: u64 = 0xf;
-
 /// `SOCK_DCCP`, which is the only type of DCCP.
 const DCCP: u64 = 6;
-
 /// `SYS_memfd_secret` on all machines; not all C libraries name it.
 const MEMFD_SECRET: i64 = 447;
 
@@ -190,7 +188,6 @@ fn no_sockets() -> Result<Rules, BackendError> {
     ]))
 }
 
-/// Sockets whose connections Landlock and `sandlock` know.
 fn known_sockets(no_listen: bool) -> Result<Rules, BackendError> {
     let families = [
         libc::AF_UNIX,

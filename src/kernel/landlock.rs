@@ -19,7 +19,6 @@ use crate::policy::written::values::{Choice, Where};
 
 /// The Landlock ABI that we ask for; an older kernel enforces the part that it supports.
 const WANTED: ABI = ABI::V7;
-
 /// The devices that are writable whenever anything is.
 const DEVICES: [&str; 2] = ["/dev/null", "/dev/full"];
 
@@ -173,7 +172,6 @@ pub fn keep_sockets_below(roots: &[PathBuf]) -> io::Result<()> {
     }
 }
 
-/// The access below a place that can be read: also execution, if the policy lets programs start.
 fn reading(commands: &Choice) -> BitFlags<AccessFs> {
     let reading = AccessFs::from_read(WANTED);
     match commands {

@@ -15,7 +15,6 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
 
 /// The time to wait for children that were killed.
 const BUSY: Duration = Duration::from_secs(1);
-
 /// The time between looks at a process that has no other way to tell that it ended.
 const INTERVAL: Duration = Duration::from_millis(1);
 
@@ -98,7 +97,6 @@ impl ChildProcesses {
     }
 }
 
-/// Returns true if the other end of a connection is gone, or fails.
 pub fn is_over(connection: BorrowedFd<'_>) -> bool {
     let mut first = [0; 1];
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;

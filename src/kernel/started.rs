@@ -117,7 +117,6 @@ fn parent(pid: Pid) -> Option<Pid> {
     field(pid, 4)?.parse().ok().and_then(Pid::from_raw)
 }
 
-/// Returns its start time, in ticks since the system started.
 #[cfg(target_os = "linux")]
 fn began(pid: Pid) -> Option<u64> {
     field(pid, 22)?.parse().ok()
@@ -140,37 +139,14 @@ fn field(pid: Pid, number: usize) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Child, Command, Stdio};
+    use std::process::Command;
 
     use super::*;
 
-    fn sleeping() -> (Child, Pid) {
-        let child = Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
-        (child, pid)
-    }
-
-    #[test]
-    fn children_until_they_are_waited_for() {
-        let started = Started::default();
-        let (mut other, other_pid) = sleeping();
-        let (mut child, pid) = sleeping();
-        started.note(pid);
-        assert!(started.has(pid) && started.started(pid));
-        assert!(!started.has(other_pid) && !started.started(other_pid));
-        child.kill().unwrap();
-        assert!(started.has(pid));
-        child.wait().unwrap();
-        assert!(!started.has(pid) && !started.started(pid));
-        other.kill().unwrap();
-        other.wait().unwrap();
-        started.note(rustix::process::getpid());
-        assert!(!started.has(rustix::process::getpid()));
-    }
-
     #[test]
     fn one_that_began_at_another_time_is_another() {
-        let (mut child, pid) = sleeping();
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
         let known = Process {
             pid,
             began: Some(1),
@@ -179,30 +155,6 @@ mod tests {
         assert_eq!(started.has(pid), cfg!(not(target_os = "linux")));
         child.kill().unwrap();
         child.wait().unwrap();
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn what_they_start() {
-        use std::io::{BufRead, BufReader};
-
-        let mut shell = Command::new("sh")
-            .args(["-c", "sleep 60 & echo $!; wait"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(shell.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let inner = Pid::from_raw(line.trim().parse().unwrap()).unwrap();
-        let started = Started::default();
-        assert!(!started.started(inner));
-        started.note(Pid::from_raw(shell.id().try_into().unwrap()).unwrap());
-        assert!(started.started(inner) && !started.has(inner));
-        rustix::process::kill_process(inner, rustix::process::Signal::KILL).unwrap();
-        shell.kill().unwrap();
-        shell.wait().unwrap();
     }
 
     #[test]

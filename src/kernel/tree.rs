@@ -10,7 +10,6 @@ use rustix::fs::{AtFlags, Stat, statat};
 use crate::kernel::beneath::LONGEST;
 use crate::kernel::walk::{self, Identity, LOOKING, Next, Visitor};
 
-/// The state of a file: its identity, its size, the times of its last changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     is: Identity,

@@ -131,7 +131,7 @@ pub fn through(descriptor: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd())
 }
 
-/// The names of the directories to enter; `None` if the walk ends.
+/// `None` if the walk ends.
 fn entries(directory: BorrowedFd<'_>, visitor: &mut impl Visitor) -> Option<Vec<CString>> {
     let mut below = Vec::new();
     let Ok(listed) = Dir::read_from(directory) else {

@@ -145,7 +145,6 @@ impl<'a> Object<'a> {
     }
 }
 
-/// The tables of the dynamic section that are used here: addresses, and numbers of entries.
 #[derive(Default)]
 struct Tables {
     texts: usize,
@@ -279,7 +278,6 @@ impl<'a> Dynamic<'a> {
     }
 }
 
-/// The kinds of relocations that are the address of a symbol.
 #[cfg(target_arch = "x86_64")]
 const SYMBOL_ADDRESSES: [elf::RelocationType; 3] = [
     elf::R_X86_64_JUMP_SLOT,
@@ -293,7 +291,6 @@ const SYMBOL_ADDRESSES: [elf::RelocationType; 3] = [
     elf::R_AARCH64_ABS64,
 ];
 
-/// The versions of an object's symbols that the C library has.
 pub struct LibcVersions<'a> {
     numbers: usize,
     of_libc: smallvec::SmallVec<[u16; 16]>,
@@ -301,7 +298,6 @@ pub struct LibcVersions<'a> {
 }
 
 impl LibcVersions<'_> {
-    /// Returns whether a symbol is to be one of the C library's.
     pub fn have(&self, symbol: usize) -> bool {
         // SAFETY: each symbol has a number in the table.
         let number = unsafe { *(self.numbers as *const u16).add(symbol) };

@@ -43,10 +43,8 @@ struct Seen {
     loads: Option<(u64, u64)>,
 }
 
-/// A table of replacements, and the objects that have them.
 pub struct Tables {
     replacements: AHashMap<&'static [u8], Replacement>,
-    /// The addresses of the functions that are replaced.
     real: AHashMap<&'static [u8], usize>,
     seen: UnsafeCell<Seen>,
     /// The number of entries that were replaced, and of those that could not be.

@@ -117,7 +117,6 @@ fn socket_address(py: Python<'_>, address: SocketAddr) -> PyResult<Bound<'_, PyT
 
 /// The error number for permission that was denied: errno(3).
 const EACCES: i64 = 13;
-
 /// The exceptions of a chain that are looked at, and the denials.
 const MOST: usize = 20;
 

@@ -14,13 +14,12 @@ use crate::python::importing::stdlib_objects::StandardLibrary;
 
 const MAX_WRAPPERS: usize = 32;
 
-/// Reads the objects of the standard library that are needed, before any call is seen.
+/// Called before any call is seen.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     layout::prepare(py)?;
     StandardLibrary::get(py).map(|_| ())
 }
 
-/// A callee that is native code and not of the standard library.
 pub struct Native<'py> {
     pub name: CalleeName<'py>,
     /// The callee; if the standard library calls its first argument, that argument.
@@ -297,18 +296,18 @@ fn name_instance<'py>(
     callee: &Bound<'py, PyAny>,
 ) -> PyResult<Option<CalleeName<'py>>> {
     let py = callee.py();
-    let Some(call) = raw::type_lookup(&callee.get_type(), intern!(py, "__call__")) else {
+    let call = raw::type_lookup(&callee.get_type(), intern!(py, "__call__"));
+    let class = match call {
+        Some(call) => attribute(&call, intern!(py, "__objclass__"))?,
+        None => None,
+    };
+    let class = class.map(|class| qualified_name(&class)).transpose()?;
+    let Some(class) = class
+        .flatten()
+        .filter(|class| !known.is_quiet(&class.module))
+    else {
         return Ok(None);
     };
-    let Some(class) = attribute(&call, intern!(py, "__objclass__"))? else {
-        return Ok(None);
-    };
-    let Some(class) = qualified_name(&class)? else {
-        return Ok(None);
-    };
-    if known.is_quiet(&class.module) {
-        return Ok(None);
-    }
     let own = raw::dotted(&class.own, intern!(py, "__call__"))?;
     Ok(Some(CalleeName { own, ..class }))
 }

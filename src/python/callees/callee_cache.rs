@@ -13,15 +13,14 @@ use pyo3::types::PyType;
 use crate::python::cpython::layout::{self, Callee, NativeEntry};
 
 const PLACES: usize = 2048;
-
 /// A bound method may bind another one.
 const MAX_BOUND: usize = 4;
 
-/// Addresses, whose lowest bits are zero.
-type Addresses = Table<4>;
+/// Addresses, whose four lowest bits are zero.
+type Addresses = Table<true>;
 
 /// Versions of a class in one half, and perhaps of its metaclass in the other.
-type Versions = Table<32>;
+type Versions = Table<false>;
 
 /// Method table entries and slot functions of the standard library.
 static FUNCTIONS: Addresses = Table::new();
@@ -37,17 +36,20 @@ static SAFE_CLASSES: Versions = Table::new();
 /// Method table entries of such modules, and other callables of theirs.
 static SAFE: Addresses = Table::new();
 
-/// Keys, of which none is 0; `SHIFT` is where they differ beside their lowest bits.
-struct Table<const SHIFT: u32>([AtomicU64; PLACES]);
+/// Keys, of which none is 0.
+struct Table<const ADDRESSES: bool>([AtomicU64; PLACES]);
 
-impl<const SHIFT: u32> Table<SHIFT> {
+impl<const ADDRESSES: bool> Table<ADDRESSES> {
     const fn new() -> Self {
         Self([const { AtomicU64::new(0) }; PLACES])
     }
 
     #[inline]
     fn first(&self, key: u64) -> &AtomicU64 {
-        self.at(key ^ (key >> SHIFT))
+        self.at(match ADDRESSES {
+            true => key >> 4,
+            false => key ^ (key >> 32),
+        })
     }
 
     /// The other place, by all bits.

@@ -33,9 +33,8 @@ struct Known {
     sites: Vec<PathBuf>,
     /// The directories that modules were imported from as guards were made, by the host.
     paths: Vec<PathBuf>,
-    /// The entries of `sys.path` when it was looked at last.
     seen: Vec<Py<PyAny>>,
-    /// The distributions installed there, and the times as of which they were read.
+    /// Also the times as of which they were read.
     installed: Option<(Vec<Option<SystemTime>>, Arc<InstalledPackages>)>,
     /// Packages by the first component of the name that their native code has for itself.
     named: BTreeMap<String, String>,
@@ -126,7 +125,6 @@ fn search_path(py: Python<'_>) -> PyResult<Option<Bound<'_, PyList>>> {
     Ok(path.and_then(|path| path.cast_into().ok()))
 }
 
-/// The directories that modules were imported from as guards were made, by the host.
 #[cfg(unix)]
 pub fn imported_from() -> Vec<PathBuf> {
     known().paths.clone()

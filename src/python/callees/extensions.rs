@@ -15,7 +15,6 @@ use crate::python::importing::imports;
 /// The time at which the first guard was made: guarded code wrote nothing before.
 static SINCE: OnceLock<SystemTime> = OnceLock::new();
 
-/// Called as a guard is made.
 pub fn prepare() {
     SINCE.get_or_init(SystemTime::now);
 }

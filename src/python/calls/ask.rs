@@ -23,11 +23,9 @@ pub static DISABLE: Forever = Forever::unknown();
 pub struct NativeCall<'a, 'py> {
     pub caller: &'a Bound<'py, PyString>,
     pub callee: &'a NamedCallee<'py>,
-    /// The code object and the offset.
     pub site: (&'a Bound<'py, PyAny>, &'a Bound<'py, PyAny>),
 }
 
-/// The decision on a call site.
 pub enum SiteAnswer {
     /// Its callee is not native code of someone else.
     Quiet,
@@ -83,7 +81,6 @@ impl NativeCall<'_, '_> {
     }
 }
 
-/// Returns whether a call may be made because the guard allows its callee.
 pub fn passes(config: &AuditCfg, native: &Native<'_>) -> PyResult<bool> {
     let py = native.function.py();
     if config.is_strict() && is_declared_safe(py, &native.name) {

@@ -39,7 +39,6 @@ thread_local! {
 
 static ENDS: Once<Ends> = Once::new();
 
-/// The means to see the end of a native call.
 struct Ends {
     register: Py<PyAny>,
     events: [Py<PyAny>; 2],
@@ -84,7 +83,6 @@ pub fn is_fragile(name: &Bound<'_, PyString>) -> bool {
     FRAGILE.iter().any(|fragile| name == fragile)
 }
 
-/// Notes a call of such a function that is going to be made.
 pub fn begins(py: Python<'_>, tool_id: i32) -> PyResult<()> {
     if is_running(py)? {
         return Ok(());

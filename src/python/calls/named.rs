@@ -24,7 +24,6 @@ const PLACES: usize = 4096;
 
 static NAMED: [OnceLock<Box<Named>>; PLACES] = [const { OnceLock::new() }; PLACES];
 
-/// A callee that has its name for good.
 struct Named {
     key: Key,
     /// The object that keeps its address from becoming another's.
@@ -76,7 +75,6 @@ impl Key {
         (versions != 0).then_some(Self { address, versions })
     }
 
-    /// The two places where it may be.
     fn places(self) -> [&'static OnceLock<Box<Named>>; 2] {
         // Objects and table entries are aligned to 16 bytes. The second mixes in all bits.
         let number = self.address >> 4;

@@ -17,7 +17,6 @@ const EVENTS: &CStr = c"sys.monitoring.set_events";
 const LOCAL_EVENTS: &CStr = c"sys.monitoring.set_local_events";
 const ALL: &CStr = c"sys.monitoring.free_tool_id";
 
-/// The functions of `sys.monitoring` that change tools, with the events that they raise here.
 pub const FUNCTIONS: &[(&str, &CStr)] = &[
     ("set_events", EVENTS),
     ("set_local_events", LOCAL_EVENTS),

@@ -81,7 +81,6 @@ impl Asked {
         denied.lacks(why, &KnownNames(seen))
     }
 
-    /// Lets the hint cover the needs of an earlier denial as well.
     pub fn follow(&self, earlier: Py<Denial>) {
         let before = earlier.get().decision.asked.as_ref();
         let before = before.and_then(|asked| asked.earlier.get());
@@ -91,7 +90,6 @@ impl Asked {
         }
     }
 
-    /// The package whose import might do it, if there is such a package.
     pub fn package(&self, py: Python<'_>) -> Option<&str> {
         self.importing.as_ref()?.package(py)
     }
@@ -167,7 +165,6 @@ pub fn moment(args: &Bound<'_, PyTuple>) -> PyResult<Moment> {
     })
 }
 
-/// The look-ups of a guard, and the packages that are installed.
 pub struct KnownNames<'a>(pub Option<&'a SeenNetwork>);
 
 impl Knowledge for KnownNames<'_> {

@@ -95,7 +95,6 @@ fn is_runner(py: Python<'_>, site: &Site) -> bool {
     RUNNERS.contains(&package_of(module))
 }
 
-/// Returns whether code is of a library, or of the script that an installed package starts by.
 fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     if entered_at::is_of_library(code)? {
         return Ok(true);

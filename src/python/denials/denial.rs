@@ -111,7 +111,6 @@ pub enum Message<'py> {
     Later(FirstLine),
 }
 
-/// The decision behind a denial.
 #[derive(Default)]
 pub struct Decision {
     /// Position among the arguments of the path that may not be used so.
@@ -126,11 +125,9 @@ pub struct Decision {
     pub roots: Option<Py<PyTuple>>,
     /// The data for its hint; `None` if the guard failed to check.
     pub asked: Option<Asked>,
-    /// The additional facts under the rules of fastaudit 0.2.
     pub told: Option<Box<LegacyContext>>,
     /// Where in the user's files it was asked for.
     pub place: Option<SourcePlace>,
-    /// The name of the tool in whose course it was asked for.
     pub tool: Option<String>,
     /// The library of native code that asked for it.
     pub library: Option<Library>,
@@ -148,7 +145,6 @@ pub struct LegacyContext {
 static CLASS: Once<Py<PyType>> = Once::new();
 static VIOLATION: Once<Py<PyType>> = Once::new();
 
-/// True if exceptions are of the class `SandboxViolation`.
 static RAISES_VIOLATIONS: AtomicBool = AtomicBool::new(false);
 
 pub fn prepare(py: Python<'_>) -> PyResult<()> {

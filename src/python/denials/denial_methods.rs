@@ -21,7 +21,6 @@ use crate::python::values::{errors, simple};
 
 /// The number of frames that the text shows at either end of a long call chain.
 const SHOWN_FRAMES: usize = 8;
-
 /// The end of a denial's text: agents have been seen to try again and again.
 const FINAL: &str = "This is a decision of policy: the same operation will be denied again.";
 

@@ -12,16 +12,13 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::values::simple::shown;
 
 const USUAL_MESSAGE: usize = 160;
-
 /// The places that a line names; of many, as in a sandbox, the first ones.
 const NAMED_PLACES: usize = 4;
 
-/// The facts of the first line of a denial, beside its event and the arguments.
 pub struct FirstLine {
     line: Line,
     /// The position of the path that it shows; `None` if it shows all arguments.
     path: Option<usize>,
-    /// The number of arguments that count as all.
     count: usize,
     roots: Option<Py<PyTuple>>,
 }
@@ -78,10 +75,7 @@ fn shown_places<'py>(places: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyStri
     if places.len() <= 2 * NAMED_PLACES {
         return places.shown();
     }
-    let first = places.iter().take(NAMED_PLACES).map(|place| place.shown());
-    let first = first.collect::<PyResult<Vec<_>>>()?;
-    let first = first.iter().map(|place| place.to_string_lossy());
-    let first = first.collect::<Vec<_>>().join(", ");
+    let first = joined(places.iter().take(NAMED_PLACES).map(|place| place.shown()))?;
     let more = places.len() - NAMED_PLACES;
     PyString::from_fmt(places.py(), format_args!("({first}, … {more} more)"))
 }
@@ -91,12 +85,7 @@ fn shown_all<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> 
     let py = args.py();
     match calling::repr(args) {
         Err(error) if error.is_instance_of::<PyException>(py) => {
-            let items = args
-                .iter()
-                .map(|item| shown(&item))
-                .collect::<PyResult<Vec<_>>>()?;
-            let items = items.iter().map(|item| item.to_string_lossy().into_owned());
-            let mut items = items.collect::<Vec<_>>().join(", ");
+            let mut items = joined(args.iter().map(|item| shown(&item)))?;
             if args.len() == 1 {
                 items.push(',');
             }
@@ -104,4 +93,9 @@ fn shown_all<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> 
         }
         repr => repr,
     }
+}
+
+fn joined<'py>(items: impl Iterator<Item = PyResult<Bound<'py, PyString>>>) -> PyResult<String> {
+    let items = items.map(|item| Ok(item?.to_string_lossy().into_owned()));
+    Ok(items.collect::<PyResult<Vec<_>>>()?.join(", "))
 }

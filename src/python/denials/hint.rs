@@ -36,7 +36,7 @@ impl Hint {
     }
 }
 
-/// Returns the hint for a denial; it is empty if the guard failed to check.
+/// Empty if the guard failed to check.
 pub fn of(py: Python<'_>, denial: &Denial) -> Hint {
     let Some(asked) = &denial.decision.asked else {
         return Hint::default();
@@ -171,7 +171,6 @@ pub(super) fn fields(py: Python<'_>, spec: &Spec, wide: &Spec) -> Option<Py<PyDi
     Some(dict.unbind())
 }
 
-/// The hint of a guard that `mk_audit` made.
 fn of_arguments(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> Hint {
     if denial.decision.why == Some(Why::Unapproved)
         && let Some(hint) = roots(py, denial, &asked.lacks(py, denial))
@@ -213,7 +212,6 @@ fn own_roots<'py>(py: Python<'py>, denial: &Denial) -> Option<Vec<Bound<'py, PyS
         .collect()
 }
 
-/// A hint that changes one field to a list.
 fn changing(
     py: Python<'_>,
     text: String,
@@ -368,7 +366,6 @@ impl Denial {
         })
     }
 
-    /// The same by the names of the answers.
     pub(super) fn offers_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         for ((name, _), offer) in Answer::KEPT.iter().zip(self.offers(py)) {
@@ -377,7 +374,6 @@ impl Denial {
         Ok(dict)
     }
 
-    /// Keeps the permissions of answers as another process told them.
     pub(super) fn keep_offers(&self, told: &Bound<'_, PyDict>) -> PyResult<()> {
         let mut offers = Offers::default();
         for ((name, _), offer) in Answer::KEPT.iter().zip(&mut offers) {

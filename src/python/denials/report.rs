@@ -110,7 +110,7 @@ fn fields(py: Python<'_>, entry: &Entry) -> PyResult<Map<String, Value>> {
     Ok(fields)
 }
 
-/// Returns a decision as the fields of its line in the log, without the braces around it.
+/// Without the braces around them.
 pub fn line(py: Python<'_>, entry: &Entry) -> PyResult<String> {
     let text = Value::Object(fields(py, entry)?).to_string();
     Ok(text[1..text.len() - 1].to_owned())

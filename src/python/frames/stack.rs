@@ -173,11 +173,9 @@ pub fn are_of_their_module(globals: &Bound<'_, PyDict>) -> PyResult<bool> {
     let Some(name) = module_name(globals) else {
         return Ok(false);
     };
-    let Some(module) = raw::imported_module(globals.py(), &name)? else {
-        return Ok(false);
-    };
-    let module = module.cast::<PyModule>();
-    Ok(module.is_ok_and(|module| module.dict().is(globals)))
+    let module = raw::imported_module(globals.py(), &name)?;
+    let module = module.and_then(|module| module.cast_into::<PyModule>().ok());
+    Ok(module.is_some_and(|module| module.dict().is(globals)))
 }
 
 // The effect of assigning a function's `__code__`.

@@ -101,13 +101,9 @@ impl CallTracker {
     /// The calls of the current context; other values that somebody put into the variable are left
     /// out.
     fn all<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, ActiveCall>>> {
-        let Some(calls) = raw::context_var_get(py, self.var.bind(py))? else {
-            return Ok(Vec::new());
-        };
-        let Ok(calls) = calls.cast::<PyTuple>() else {
-            return Ok(Vec::new());
-        };
-        let calls = calls.iter();
+        let calls = raw::context_var_get(py, self.var.bind(py))?;
+        let calls = calls.and_then(|calls| calls.cast_into::<PyTuple>().ok());
+        let calls = calls.iter().flatten();
         Ok(calls
             .filter_map(|call| call.cast_into_exact().ok())
             .collect())

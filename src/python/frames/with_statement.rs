@@ -19,7 +19,6 @@ use crate::python::cpython::once::{Once, intern};
 const ENTERING: &[&str] = &["SETUP_WITH", "BEFORE_WITH", "BEFORE_ASYNC_WITH"];
 /// Since then it is a call of the object that this one looked up.
 const LOOKING_UP: &str = "LOAD_SPECIAL";
-
 /// The instruction that calls `__exit__` or `__aexit__` after the body raised an exception.
 const LEAVING_BY_EXCEPTION: &str = "WITH_EXCEPT_START";
 

@@ -18,7 +18,6 @@ use crate::python::importing::{loads, stdlib};
 /// The directories that modules are installed in, the standard library's among them.
 static LIBRARIES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
 
-/// The objects that tell of an import in progress.
 struct ImportSystem {
     /// The code of the function that loads a module that is not loaded yet.
     find_and_load: Py<PyAny>,
@@ -26,7 +25,6 @@ struct ImportSystem {
     calls: Py<PyAny>,
     /// The native functions that run the code of an extension module.
     run_extensions: [Py<PyAny>; 2],
-    /// The locks of the modules that are being imported.
     locks: Py<PyDict>,
 }
 
@@ -49,7 +47,13 @@ const PARTS_OF_IMPORTS: &[&str] = &[
 ];
 
 /// Packages that import the modules they are asked to.
-const IMPORTERS: &[&str] = &["importlib", "pkgutil", "runpy"];
+const IMPORTERS: [&str; 5] = [
+    "_frozen_importlib",
+    "_frozen_importlib_external",
+    "importlib",
+    "pkgutil",
+    "runpy",
+];
 
 pub fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
     let paths = calling::import(py, "sysconfig")?.invoke_method0("get_paths")?;
@@ -104,7 +108,7 @@ pub fn learn_libraries(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns whether modules are installed at a path, which can then always be read.
+/// Files there can always be read.
 pub fn is_library_path(path: &[u8]) -> bool {
     let paths = LIBRARIES.get();
     paths.is_some_and(|paths| paths.iter().any(|library| is_within(path, library)))
@@ -130,7 +134,6 @@ pub fn package_being_imported(py: Python<'_>) -> PyResult<Option<String>> {
     Ok(package)
 }
 
-/// Returns whether the code comes from an installed module.
 pub fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     let file = code.attr(intern!(code.py(), "co_filename"))?;
     let file = file.cast::<PyString>().ok();
@@ -142,14 +145,9 @@ fn is_installed_file(file: &str) -> bool {
 }
 
 fn is_importer(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let Some(name) = module_of(frame)? else {
-        return Ok(false);
-    };
-    let Ok(name) = name.to_str() else {
-        return Ok(false);
-    };
-    let is_frozen = name == "_frozen_importlib" || name == "_frozen_importlib_external";
-    Ok(is_frozen || IMPORTERS.iter().any(|own| is_within_module(name, own)))
+    let name = module_of(frame)?;
+    let name = name.as_ref().and_then(|name| name.to_str().ok());
+    Ok(name.is_some_and(|name| IMPORTERS.iter().any(|own| is_within_module(name, own))))
 }
 
 /// The module whose code the import system is about to run.
@@ -169,7 +167,7 @@ pub fn module_being_loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyString
     Ok(None)
 }
 
-/// Returns whether an import runs, with code of installed modules and none of a guest.
+/// Code of installed modules alone runs since an import, and none of a guest.
 pub fn is_run_by_imports(py: Python<'_>) -> PyResult<bool> {
     let Some(system) = SYSTEM.get() else {
         return Ok(false);
@@ -308,7 +306,6 @@ fn is_in_any(
     Ok(false)
 }
 
-/// Returns whether the innermost function is one of this installed module.
 pub fn is_innermost(py: Python<'_>, module: &str) -> PyResult<bool> {
     let Some(frame) = frames::current_frame(py) else {
         return Ok(false);
@@ -340,7 +337,6 @@ pub fn is_importing_named(py: Python<'_>, modules: &[String]) -> PyResult<bool> 
     })
 }
 
-/// Returns whether the frame's code is that of a module that was imported, not of the main program.
 pub fn is_of_imported_module(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some(globals) = stack::globals(frame)? else {
         return Ok(false);
@@ -349,7 +345,6 @@ pub fn is_of_imported_module(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(!is_main && stack::are_of_their_module(&globals)?)
 }
 
-/// The imports in progress, for a later report.
 pub struct Importing {
     /// The packages from the innermost, and the number of files before each.
     packages: Vec<(String, usize)>,

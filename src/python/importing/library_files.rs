@@ -4,12 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The files about users: getpwnam(3).
 pub fn users() -> Vec<PathBuf> {
     vec!["/etc/passwd".into()]
 }
 
-/// The files about groups: getgrnam(3).
 pub fn groups() -> Vec<PathBuf> {
     vec!["/etc/group".into()]
 }

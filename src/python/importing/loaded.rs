@@ -17,7 +17,6 @@ use crate::python::cpython::{ffi as raw, shared_objects as objects};
 use crate::python::importing::stdlib_objects::StandardLibrary;
 
 static FOREIGN: AtomicBool = AtomicBool::new(false);
-/// The directory of the standard library's extension modules.
 static EXTENSIONS: Once<PathBuf> = Once::new();
 
 /// Once true, this stays true.
@@ -25,7 +24,6 @@ pub fn foreign() -> bool {
     FOREIGN.load(Ordering::Relaxed)
 }
 
-/// Looks at the shared objects that are loaded already.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let known = StandardLibrary::get(py)?;
     let extensions = EXTENSIONS.get_or_try_init(py, || extension_directory(py))?;

@@ -13,7 +13,6 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
 use crate::python::cpython::{classes, ffi as raw, frames, objects};
 
-/// The modules that the import system consists of.
 const MODULES: [&str; 3] = [
     "_frozen_importlib",
     "_frozen_importlib_external",
@@ -58,12 +57,10 @@ struct Part {
 
 static SYSTEM: OnceLock<System> = OnceLock::new();
 
-/// Where code is from.
 pub enum Source<'py> {
     Interpreter,
     File(Vec<u8>),
     Loader(Bound<'py, PyAny>),
-    /// The import system, which was changed.
     Changed,
     /// Something other than a method of the import system runs it.
     Elsewhere,

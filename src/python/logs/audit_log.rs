@@ -16,13 +16,10 @@ use crate::python::values::decode;
 
 /// The version of the lines; it grows when a key changes its meaning.
 pub const VERSION: i64 = 2;
-
 /// The lines that are kept back at most, and so are lost if the process is killed.
 const MOST_KEPT_BACK: usize = 64;
-
 /// The seconds that a line is kept back while others follow.
 const LONGEST: u64 = 1;
-
 /// The bytes of lines that wait for a full disk or a slow reader; further lines are lost.
 const MOST_WAITING: usize = 16 << 20;
 
@@ -44,7 +41,6 @@ pub struct Sink {
     /// `None` if a thread hands the lines to the host's function.
     pub file: Option<LogFile>,
     lines: Mutex<Lines>,
-    /// Tells that thread of lines.
     added: Condvar,
     /// The process that the log was made in, as a number of copies.
     made_in: usize,
@@ -55,7 +51,6 @@ pub struct Sink {
 pub struct LogFile {
     /// `None` as it is dropped.
     file: Option<File>,
-    /// Its path, absolute; `None` for a descriptor.
     pub path: Option<Vec<u8>>,
     /// The device and the number of the file.
     identity: Option<(u64, u64)>,
@@ -126,18 +121,15 @@ fn identity(_file: &File) -> Option<(u64, u64)> {
 /// The bytes that are written to a pipe at once: `PIPE_BUF` of Linux. So many do not wait once it can
 /// be written to at all: pipe(7).
 const PIECE: usize = 4096;
-
 /// The time that a reader has for a piece while nothing else waits for the log.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 struct Lines {
     buffer: Vec<u8>,
-    /// The number of lines in the buffer.
     count: usize,
     /// The time of the first of them, in seconds; the time of the last attempt while writing fails.
     since: u64,
-    /// The process that they are of, as a number of copies.
     generation: usize,
     lost: u64,
     /// The lost lines that the log does not tell of yet.
@@ -218,7 +210,6 @@ impl Sink {
         }
     }
 
-    /// Adds lines that come from another process, and writes all.
     pub fn add_told(&self, told: &[u8]) {
         self.add(told, now().0, true);
     }
@@ -272,7 +263,6 @@ impl Sink {
         );
     }
 
-    /// Returns whether the running thread may take lines: its own operations are not logged.
     pub fn may_take(&self) -> bool {
         let running = std::thread::current().id();
         self.file.is_none() && *self.reader.get_or_init(|| running) == running
@@ -354,7 +344,7 @@ fn is_ready(_file: &File, _patience: Duration) -> bool {
     true
 }
 
-/// The lines that fit into a piece; the beginning of the first one if it does not.
+/// Whole lines that fit into a piece; the beginning of the first one if it does not.
 fn whole_lines(bytes: &[u8]) -> &[u8] {
     let first = &bytes[..bytes.len().min(PIECE)];
     match memchr::memrchr(b'\n', first) {

@@ -15,9 +15,7 @@ const MAX_KEPT: usize = 1000;
 #[derive(Default)]
 pub struct Log {
     denials: Mutex<Denials>,
-    /// The look-ups and connections that are remembered.
     pub network: SeenNetwork,
-    /// The number of bytes written to files.
     written: AtomicU64,
     recorder: OnceLock<Box<Recorder>>,
 }

@@ -21,7 +21,6 @@ use crate::python::values::json_line;
 
 /// The version of the JSON, of the log and of `to_json()`.
 pub const VERSION: u32 = 1;
-
 /// The number of different effects that are kept; further ones are only counted.
 pub const MAX_KEPT: usize = 10_000;
 
@@ -29,14 +28,12 @@ pub const MAX_KEPT: usize = 10_000;
 pub struct Records {
     /// True if an operation that the policy denies is stopped; else it proceeds.
     pub enforces: bool,
-    /// The file for each decision as it is made.
     pub log: Option<Arc<Mutex<LogFile>>>,
 }
 
 pub struct Entry {
     pub event: String,
     pub effect: Option<EventEffect>,
-    /// The arguments of the event, plain values alone.
     pub args: Py<PyTuple>,
     /// The needs that a policy would have to allow.
     pub needs: Vec<Need>,
@@ -45,7 +42,6 @@ pub struct Entry {
     /// `None` if it is allowed; `Some(None)` if the event is denied as such.
     pub denied: Option<Option<Why>>,
     pub count: u64,
-    /// The tool that did it, with rights of its own.
     pub tool: Option<String>,
     /// The line of the log for each such decision.
     pub line: String,

@@ -61,7 +61,6 @@ pub fn look_up(py: Python<'_>, name: &str, family: i64) -> Vec<IpAddr> {
 // sockets that were connected.
 
 const MAX_ADDRESSES: usize = 10_000;
-
 const MAX_NAMES: usize = 100;
 
 #[derive(Default)]

@@ -17,6 +17,7 @@ const MOST_BYTES: usize = 16 << 20;
 const MOST_VALUES: usize = 1 << 20;
 /// The levels of lists, tuples and dicts.
 const DEEPEST: usize = 100;
+const VOWELS: [char; 10] = ['a', 'e', 'i', 'o', 'u', 'A', 'E', 'I', 'O', 'U'];
 
 pub struct Copier {
     bytes: usize,
@@ -67,26 +68,23 @@ impl NotCopied {
             name.push('…');
         }
         match self.reason {
-            Reason::Class(class, "") => PyTypeError::new_err(format!(
-                "{of}: {name} is {} {class}; pass data (None, bool, int, float, str, bytes, list, \
-                 tuple, dict){otherwise}",
-                article(&class)
-            )),
-            Reason::Class(class, call) => PyTypeError::new_err(format!(
-                "{of}: {name} is {} {class}; pass data: {call}({name})",
-                article(&class)
-            )),
+            Reason::Class(class, call) => {
+                let way = match call {
+                    "" => format!(
+                        " (None, bool, int, float, str, bytes, list, tuple, dict){otherwise}"
+                    ),
+                    call => format!(": {call}({name})"),
+                };
+                let article = match class.starts_with(VOWELS) {
+                    true => "an",
+                    false => "a",
+                };
+                PyTypeError::new_err(format!("{of}: {name} is {article} {class}; pass data{way}"))
+            }
             Reason::Limit(text) => PyValueError::new_err(format!("{of}: {name} {text}")),
             Reason::Cycle => PyValueError::new_err(format!("{of}: {name} holds itself")),
             Reason::Error(error) => error,
         }
-    }
-}
-
-fn article(class: &str) -> &'static str {
-    match class.starts_with(['a', 'e', 'i', 'o', 'u', 'A', 'E', 'I', 'O', 'U']) {
-        true => "an",
-        false => "a",
     }
 }
 
@@ -244,7 +242,6 @@ impl Copier {
     }
 }
 
-/// Returns whether all of these are data that never change, within the limits.
 pub fn are_constant(values: &Bound<'_, PyTuple>) -> bool {
     let mut left = MOST_BYTES;
     values.is_exact_instance_of::<PyTuple>()

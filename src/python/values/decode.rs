@@ -22,7 +22,6 @@ pub enum NameArg<'a, 'py> {
     /// The bytes of a path that had to be made anew.
     Made(Vec<u8>),
     Descriptor(i32),
-    /// Nothing that can be judged.
     Unreadable,
 }
 

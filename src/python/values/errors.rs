@@ -355,7 +355,6 @@ pub fn near<'py>(
     calling::import(py, "fastaudit_rs._near")?.invoke_method1(function, args)
 }
 
-/// Returns the text of the value as a list, or of the value itself if it is a list.
 pub fn as_list(given: &Bound<'_, PyAny>) -> String {
     if given.is_instance_of::<PyDict>() {
         let names = given.iterate().and_then(Iterator::collect);

@@ -8,12 +8,9 @@ use crate::python::values::simple;
 
 /// The bytes of a text that are written; more of them are cut off.
 const MOST_OF_TEXT: usize = 2048;
-
 /// The bytes after which no more arguments are written.
 const MOST_OF_ARGUMENTS: usize = 8192;
-
 const MAX_DEPTH: usize = 3;
-
 const MORE: &str = "…";
 
 /// Adds a text. Bytes that are not UTF-8 become U+FFFD, and no byte ends a line.

@@ -167,7 +167,6 @@ pub fn bytes(object: &Bound<'_, PyAny>) -> Option<PathBuf> {
     decode::root_name(text.as_any()).ok()
 }
 
-/// The paths at the beginning of a list or tuple, up to the first item that is not a path.
 pub fn each(items: &Bound<'_, PyAny>) -> Option<Vec<PathBuf>> {
     let items = simple::items(items)?;
     Some(items.iter().map_while(bytes).collect())

@@ -20,7 +20,6 @@ const VARKEYWORDS: u32 = 0x8;
 /// Flags of a generator, a coroutine, an asynchronous generator: their results have not run yet.
 const NOT_PLAIN: u32 = 0x20 | 0x80 | 0x200;
 
-/// The classes of objects that stand for a function.
 struct Standing {
     partial: Py<PyType>,
     method: Py<PyType>,

@@ -78,7 +78,6 @@ pub fn text<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyStr
     Ok(None)
 }
 
-/// The texts in a list or tuple that holds nothing else.
 pub fn texts<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyString>>>> {
     match items(object) {
         Some(items) => items.iter().map(text).collect(),
@@ -86,7 +85,6 @@ pub fn texts<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, 
     }
 }
 
-/// The items of a list or tuple.
 pub fn items<'py>(object: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
     match object.cast::<PyTuple>() {
         Ok(items) => Some(items.iter().collect()),
