@@ -56,7 +56,7 @@ unsafe extern "C" {
 ///
 /// # Safety
 /// `length` bytes can be read.
-unsafe fn address<'a>(address: *const sockaddr, length: socklen_t) -> Option<Value<'a>> {
+pub(super) unsafe fn address<'a>(address: *const sockaddr, length: socklen_t) -> Option<Value<'a>> {
     let length = length as usize;
     if address.is_null() || length < size_of::<libc::sa_family_t>() {
         return None;
@@ -94,17 +94,12 @@ unsafe fn address<'a>(address: *const sockaddr, length: socklen_t) -> Option<Val
     }
 }
 
-/// # Safety
-/// `length` bytes can be read; so for the others.
-pub(super) unsafe fn reaches<'a>(
+pub(super) fn reaches<'a>(
     event: &'static CStr,
     socket: c_int,
-    to: *const sockaddr,
-    length: socklen_t,
+    to: Option<Value<'a>>,
 ) -> Option<Act<'a>> {
-    // SAFETY: by the caller.
-    let to = unsafe { address(to, length) }?;
-    Some(Act::new(event, &[number(socket), to]))
+    Some(Act::new(event, &[number(socket), to?]))
 }
 
 /// # Safety
@@ -123,7 +118,7 @@ pub(super) unsafe fn connects<'a>(
                 == libc::AF_UNSPEC as libc::sa_family_t;
         match is_end {
             true => None,
-            false => reaches(c"socket.connect", socket, to, length),
+            false => reaches(c"socket.connect", socket, address(to, length)),
         }
     }
 }
@@ -135,7 +130,7 @@ pub(super) unsafe fn sends<'a>(socket: c_int, message: *const msghdr) -> Option<
     unsafe {
         let message = message.as_ref()?;
         let (to, length) = (message.msg_name.cast_const().cast(), message.msg_namelen);
-        reaches(c"socket.sendmsg", socket, to, length)
+        reaches(c"socket.sendmsg", socket, address(to, length))
     }
 }
 
@@ -146,23 +141,14 @@ pub(super) fn makes<'a>(family: c_int, kind: c_int, protocol: c_int) -> Act<'a> 
 
 /// Libraries bind a stream to some port of this machine to learn whether it has an address of that
 /// family. It takes nothing from anybody, and is judged once it listens.
-///
-/// # Safety
-/// `length` bytes can be read.
-pub(super) unsafe fn binds<'a>(
-    socket: c_int,
-    at: *const sockaddr,
-    length: socklen_t,
-) -> Option<Act<'a>> {
-    // SAFETY: by the caller.
-    let act = unsafe { reaches(c"socket.bind", socket, at, length) }?;
-    match act.arguments.0.last() {
+pub(super) fn binds(socket: c_int, at: Option<Value<'_>>) -> Option<Act<'_>> {
+    match at {
         Some(Value::Address(at))
             if at.port() == 0 && at.ip().is_loopback() && is_stream(socket) =>
         {
             None
         }
-        _ => Some(act),
+        at => reaches(c"socket.bind", socket, at),
     }
 }
 
@@ -235,34 +221,13 @@ unsafe fn of_family(address: *const u8, length: usize, family: c_int) -> Option<
 }
 
 /// The name of an address is looked up.
-///
-/// # Safety
-/// The bytes can be read.
-unsafe fn names<'a>(address: *const c_void, length: socklen_t, family: c_int) -> Option<Act<'a>> {
-    // SAFETY: by the caller.
-    let address = unsafe { of_family(address.cast(), length as usize, family) }?;
-    Some(names_of(SocketAddr::new(address, 0)))
+fn names<'a>(address: Option<IpAddr>) -> Option<Act<'a>> {
+    names_socket(Value::Address(SocketAddr::new(address?, 0)))
 }
 
-fn names_of<'a>(address: SocketAddr) -> Act<'a> {
-    Act::new(c"socket.getnameinfo", &[Value::Address(address)])
-}
-
-/// # Safety
-/// `length` bytes can be read.
-unsafe fn names_socket<'a>(
-    of: *const sockaddr,
-    length: socklen_t,
-    (host, flags): (*mut c_char, c_int),
-) -> Option<Act<'a>> {
-    if host.is_null() || flags & libc::NI_NUMERICHOST != 0 {
-        return None;
-    }
-    // SAFETY: by the caller.
-    match unsafe { address(of, length) }? {
-        Value::Address(address) => Some(names_of(address)),
-        _ => None,
-    }
+fn names_socket(address: Value<'_>) -> Option<Act<'_>> {
+    let is_of_internet = matches!(address, Value::Address(_));
+    is_of_internet.then(|| Act::new(c"socket.getnameinfo", &[address]))
 }
 
 /// Tells the addresses that getaddrinfo(3) found.
@@ -352,7 +317,7 @@ super::replaced! {
 
     [c"bind"]
     fn bind(socket: c_int, at: *const sockaddr, length: socklen_t) -> c_int
-    = binds(socket, at, length), else -1;
+    = binds(socket, address(at, length)), else -1;
 
     [c"listen"]
     fn listen(socket: c_int, backlog: c_int) -> c_int = listens(socket), else -1;
@@ -366,7 +331,7 @@ super::replaced! {
         to: *const sockaddr,
         length: socklen_t
     ) -> ssize_t
-    = reaches(c"socket.sendto", socket, to, length), else -1;
+    = reaches(c"socket.sendto", socket, address(to, length)), else -1;
 
     [c"sendmsg"]
     fn sendmsg(socket: c_int, message: *const msghdr, flags: c_int) -> ssize_t
@@ -432,7 +397,8 @@ super::replaced! {
 
     [c"gethostbyaddr"]
     fn host_by_address(of: *const c_void, length: socklen_t, family: c_int) -> *mut hostent
-    = names(of, length, family), do gethostbyaddr(of, length, family), else not_found();
+    = names(of_family(of.cast(), length as usize, family)),
+    do gethostbyaddr(of, length, family), else not_found();
 
     [c"gethostbyaddr_r"]
     fn host_by_address_r(
@@ -445,7 +411,7 @@ super::replaced! {
         result: HostResult,
         error: *mut c_int
     ) -> c_int
-    = names(of, length, family),
+    = names(of_family(of.cast(), length as usize, family)),
     do gethostbyaddr_r(of, length, family, made, buffer, size, result, error),
     else not_found_in(result, error);
 
@@ -459,7 +425,10 @@ super::replaced! {
         service_size: socklen_t,
         flags: c_int
     ) -> c_int
-    = names_socket(of, length, (host, flags)), else libc::EAI_SYSTEM;
+    = match host.is_null() || flags & libc::NI_NUMERICHOST != 0 {
+        true => None,
+        false => address(of, length).and_then(names_socket),
+    }, else libc::EAI_SYSTEM;
 }
 
 /// Sends the messages up to the first one that is denied, as sendmmsg(2) does up to one that fails.

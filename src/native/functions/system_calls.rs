@@ -55,11 +55,13 @@ unsafe fn does<'a>(number: c_long, given: [c_long; 6]) -> Option<Act<'a>> {
             libc::SYS_lremovexattr => sets_attribute(c"os.removexattr", path(0), path(1), true),
             libc::SYS_socket => Some(network::makes(fd(0), fd(1), fd(2))),
             libc::SYS_connect => network::connects(fd(0), given[1] as _, given[2] as _),
-            libc::SYS_bind => network::binds(fd(0), given[1] as _, given[2] as _),
+            libc::SYS_bind => network::binds(fd(0), network::address(given[1] as _, given[2] as _)),
             libc::SYS_listen => network::listens(fd(0)),
-            libc::SYS_sendto => {
-                network::reaches(c"socket.sendto", fd(0), given[4] as _, given[5] as _)
-            }
+            libc::SYS_sendto => network::reaches(
+                c"socket.sendto",
+                fd(0),
+                network::address(given[4] as _, given[5] as _),
+            ),
             libc::SYS_sendmsg => network::sends(fd(0), given[1] as _),
             libc::SYS_execve => processes::starts(c"os.exec", path(0)),
             libc::SYS_execveat => processes::starts(c"os.exec", path(1)),

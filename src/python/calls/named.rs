@@ -40,18 +40,6 @@ pub struct NamedCallee<'py> {
     pub is_fragile: bool,
 }
 
-impl<'py> NamedCallee<'py> {
-    fn new(native: Native<'py>) -> PyResult<Self> {
-        let full = native.name.full()?;
-        let is_fragile = deferred::is_fragile(&full);
-        Ok(Self {
-            native,
-            full,
-            is_fragile,
-        })
-    }
-}
-
 /// The identity of one callee among all, and of its earlier states: its address, or that of the
 /// table entry that a bound method is made from, and the versions of a class and its metaclass, or
 /// those of an object's class.
@@ -97,7 +85,12 @@ pub fn of<'py>(
     let Some(native) = callees::native(callee, Some(first))? else {
         return Ok(None);
     };
-    let found = NamedCallee::new(native)?;
+    let full = native.name.full()?;
+    let found = NamedCallee {
+        is_fragile: deferred::is_fragile(&full),
+        native,
+        full,
+    };
     if let Some(key) = key {
         remember(callee, key, &found)?;
     }

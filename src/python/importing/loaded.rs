@@ -66,11 +66,6 @@ pub fn foreign_module(known: &StandardLibrary, function: usize) -> Option<String
     (!known.is_standard(module) && module != INTERPRETERS).then(|| module.to_owned())
 }
 
-/// The file of the shared object that some code is in; `None` for the interpreter's and ours.
-pub fn object_holding(code: usize) -> Option<PathBuf> {
-    objects::holding(code)
-}
-
 /// Returns whether the event says that the first native code of others is going to be loaded.
 pub fn take_note(event: &[u8], args: &Bound<'_, PyTuple>) -> bool {
     let place = match event {

@@ -20,26 +20,19 @@ const VARKEYWORDS: u32 = 0x8;
 /// Flags of a generator, a coroutine, an asynchronous generator: their results have not run yet.
 const NOT_PLAIN: u32 = 0x20 | 0x80 | 0x200;
 
-struct Standing {
-    partial: Py<PyType>,
-    method: Py<PyType>,
-}
-
-static STANDING: Once<Standing> = Once::new();
-
-impl Standing {
-    fn get(py: Python<'_>) -> PyResult<&Self> {
-        STANDING.get_or_try_init(py, || {
-            let class = |module: &str, name: &str| -> PyResult<Py<PyType>> {
-                let class = calling::import(py, module)?.attr(name)?;
-                Ok(class.cast_into::<PyType>()?.unbind())
-            };
-            Ok(Self {
-                partial: class("functools", "partial")?,
-                method: class("types", "MethodType")?,
-            })
-        })
-    }
+/// The classes of objects that stand for a function: `functools.partial` and bound methods.
+fn standing(py: Python<'_>) -> PyResult<&[Py<PyType>; 2]> {
+    static CLASSES: Once<[Py<PyType>; 2]> = Once::new();
+    CLASSES.get_or_try_init(py, || {
+        let class = |module: &str, name: &str| -> PyResult<Py<PyType>> {
+            let class = calling::import(py, module)?.attr(name)?;
+            Ok(class.cast_into::<PyType>()?.unbind())
+        };
+        Ok([
+            class("functools", "partial")?,
+            class("types", "MethodType")?,
+        ])
+    })
 }
 
 /// The parameters of a callback: as many as are given by position, and perhaps one more, `calls`.
@@ -53,17 +46,17 @@ pub struct Takes {
 /// `None` for a generator or coroutine function, and if they cannot be told at once.
 pub fn of_plain(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Option<Takes>> {
     let py = callback.py();
-    let standing = Standing::get(py)?;
+    let [partial, method] = standing(py)?;
     let mut callback = callback.clone();
     let mut keywords = None;
     let mut bound = 0;
-    if callback.get_type().is(&standing.partial) {
+    if callback.get_type().is(partial) {
         bound += callback.attr(intern!(py, "args"))?.cast::<PyTuple>()?.len();
         let named = callback.attr(intern!(py, "keywords"))?;
         keywords = Some(named.cast_into::<PyDict>()?);
         callback = callback.attr(intern!(py, "func"))?;
     }
-    if callback.get_type().is(&standing.method) {
+    if callback.get_type().is(method) {
         bound += 1;
         callback = callback.attr(intern!(py, "__func__"))?;
     }
@@ -170,7 +163,8 @@ pub fn of_any(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Takes> {
         // Some native functions have no signature. They get the benefit of the doubt; a `partial`
         // has none if its arguments do not fit.
         Err(error) if error.is_instance_of::<PyValueError>(py) => {
-            let fits = !callback.get_type().is(&Standing::get(py)?.partial);
+            let [partial, _] = standing(py)?;
+            let fits = !callback.get_type().is(partial);
             return Ok(Takes {
                 given: fits,
                 more: false,
