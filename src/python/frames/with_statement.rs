@@ -195,7 +195,10 @@ impl WithPlace {
             return Ok(true);
         }
         drop(known);
-        let may = !self.is_with_statement(py)? || self.is_left_at(&code, at)?;
+        let Some(opcodes) = OPCODES.get(py) else {
+            return Ok(true);
+        };
+        let may = !self.is_with_statement(py)? || self.is_left_at(opcodes, &code, at)?;
         if may {
             let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
             known.rotate_right(1);
@@ -213,11 +216,8 @@ impl WithPlace {
     /// Returns whether an instruction is not in the body of the `with` statement that begins here.
     /// An exception in the body comes to the handler of this statement.
     #[cfg(Py_3_11)]
-    fn is_left_at(&self, code: &Bound<'_, PyAny>, at: usize) -> PyResult<bool> {
+    fn is_left_at(&self, opcodes: &Opcodes, code: &Bound<'_, PyAny>, at: usize) -> PyResult<bool> {
         let py = code.py();
-        let Some(opcodes) = OPCODES.get(py) else {
-            return Ok(true);
-        };
         let table = code.attr(intern!(py, "co_exceptiontable"))?;
         let table = table.cast_into::<PyBytes>()?;
         let code = code.attr(intern!(py, "co_code"))?;
@@ -250,11 +250,8 @@ impl WithPlace {
 
     /// The same before 3.11.
     #[cfg(not(Py_3_11))]
-    fn is_left_at(&self, code: &Bound<'_, PyAny>, at: usize) -> PyResult<bool> {
+    fn is_left_at(&self, opcodes: &Opcodes, code: &Bound<'_, PyAny>, at: usize) -> PyResult<bool> {
         let py = code.py();
-        let Some(opcodes) = OPCODES.get(py) else {
-            return Ok(true);
-        };
         let code = code.attr(intern!(py, "co_code"))?;
         let code = code.cast_into::<PyBytes>()?;
         let code = code.as_bytes();

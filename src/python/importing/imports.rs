@@ -116,22 +116,8 @@ pub fn is_library_path(path: &[u8]) -> bool {
 
 /// The package whose import the current code is part of, the outermost one.
 pub fn package_being_imported(py: Python<'_>) -> PyResult<Option<String>> {
-    let Some(system) = SYSTEM.get() else {
-        return Ok(None);
-    };
-    let mut package = None;
-    for frame in stack::frames(py) {
-        let code = frames::code(frame.cast()?);
-        if code.is(&system.find_and_load) {
-            let name = name_in(&frame)?;
-            let name = name.to_string_lossy();
-            package = name.split('.').next().map(str::to_owned);
-        }
-        if !is_installed(&code)? {
-            break;
-        }
-    }
-    Ok(package)
+    let importing = going_on(py)?;
+    Ok(importing.and_then(|importing| importing.package(py).map(str::to_owned)))
 }
 
 pub fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
