@@ -107,10 +107,8 @@ pub fn filters(network: &NetworkUse, memory_files: bool) -> Result<Filters, Erro
 
 /// On the current thread, and the threads and programs that it starts, for good.
 pub fn apply(filters: &Filters) -> Result<(), Error> {
-    filters
-        .0
-        .iter()
-        .try_for_each(|each| seccompiler::apply_filter(each))
+    let mut each = filters.0.iter();
+    each.try_for_each(|each| seccompiler::apply_filter(each))
 }
 
 fn program(rules: Rules, error: i32) -> Result<BpfProgram, Error> {

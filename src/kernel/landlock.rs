@@ -79,10 +79,11 @@ impl LandlockRules {
 
     fn roots(&self) -> Vec<Option<(u64, u64)>> {
         let listed = [below(&self.spec.read), below(&self.spec.write)];
-        let found = listed.iter().copied().flatten().map(std::fs::metadata);
-        found
-            .map(|found| found.ok().map(|found| (found.dev(), found.ino())))
-            .collect()
+        let identity = |path| {
+            let found = std::fs::metadata(path).ok()?;
+            Some((found.dev(), found.ino()))
+        };
+        listed.into_iter().flatten().map(identity).collect()
     }
 
     fn make(&self) -> Result<RulesetCreated, RulesetError> {

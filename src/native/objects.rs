@@ -196,11 +196,9 @@ impl<'a> Dynamic<'a> {
             if symbol.st_shndx.get(Native) != elf::SHN_UNDEF {
                 continue;
             }
+            let offset = relocation.r_offset.get(Native) as usize;
             visit(Import {
-                slot: self
-                    .base
-                    .wrapping_add(relocation.r_offset.get(Native) as usize)
-                    as *mut usize,
+                slot: self.base.wrapping_add(offset) as *mut usize,
                 name: self.name(symbol),
                 symbol: number,
             });

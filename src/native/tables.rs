@@ -66,14 +66,11 @@ unsafe impl Send for Tables {}
 
 impl Tables {
     pub fn new(replacements: impl IntoIterator<Item = Replacement>) -> Self {
-        let replacements: AHashMap<_, _> = replacements
-            .into_iter()
-            .map(|replacement| (replacement.name.to_bytes(), replacement))
-            .collect();
-        let real = replacements
-            .values()
-            .map(|replacement| (replacement.name.to_bytes(), real(replacement.name)))
-            .collect();
+        let replacements = replacements.into_iter();
+        let by_name = replacements.map(|each| (each.name.to_bytes(), each));
+        let replacements: AHashMap<_, _> = by_name.collect();
+        let names = replacements.values().map(|each| each.name);
+        let real = names.map(|name| (name.to_bytes(), real(name))).collect();
         Self {
             replacements,
             real,

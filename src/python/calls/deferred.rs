@@ -67,16 +67,12 @@ fn register(py: Python<'_>, tool_id: i32, on: bool) -> PyResult<()> {
     let callback = if on { &ends.callback } else { &none };
     let events = ends.events.each_ref();
     let register = |event| ends.register.bind(py).invoke1((tool_id, event, callback));
-    let results = while_registering(|| events.map(register));
-    results
-        .into_iter()
-        .try_for_each(|result| result.map(|_| ()))
+    let mut results = while_registering(|| events.map(register)).into_iter();
+    results.try_for_each(|result| result.map(|_| ()))
 }
 
 fn position(frame: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-    frame
-        .attr(intern!(frame.py(), "f_lasti"))
-        .map(Bound::unbind)
+    Ok(frame.attr(intern!(frame.py(), "f_lasti"))?.unbind())
 }
 
 pub fn is_fragile(name: &Bound<'_, PyString>) -> bool {
@@ -120,10 +116,7 @@ fn is_running(py: Python<'_>) -> PyResult<bool> {
 
 /// Returns the denial as an error, or `Ok(())` if it must wait until the fragile call returns.
 pub fn deny(py: Python<'_>, caller: &Bound<'_, PyString>, denial: PyErr) -> PyResult<()> {
-    let package = caller
-        .to_str()
-        .ok()
-        .and_then(|caller| caller.split('.').next());
+    let package = caller.to_str().unwrap_or_default().split('.').next();
     let is_its_own = package.is_some_and(|package| CALLED.contains(&package));
     if !is_its_own || !stack::is_of_its_module(py)? || !is_running(py)? {
         return Err(denial);

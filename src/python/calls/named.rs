@@ -131,11 +131,11 @@ fn remember(callee: &Bound<'_, PyAny>, key: Key, found: &NamedCallee<'_>) -> PyR
         Some(_) => descriptor_of(callee)?,
         None => {
             // A class has a name of its own, whatever its instances are made by.
-            let own = callee
-                .cast::<PyType>()
-                .ok()
-                .map(|class| callees::qualified_name(class));
-            let own = own.transpose()?.flatten();
+            let class = callee.cast::<PyType>().ok();
+            let own = class
+                .map(|class| callees::qualified_name(class))
+                .transpose()?
+                .flatten();
             is_of_its_module(own.as_ref().unwrap_or(name), callee)?.then(|| callee.clone())
         }
     };

@@ -380,8 +380,9 @@ fn shown(chain: &[String]) -> String {
     }
     let (first, last) = (&chain[..SHOWN_FRAMES], &chain[chain.len() - SHOWN_FRAMES..]);
     let left_out = chain.len() - 2 * SHOWN_FRAMES;
-    let middle = format!("… {left_out} more …");
-    [&first.join(" -> "), &middle, &last.join(" -> ")]
-        .map(String::as_str)
-        .join(" -> ")
+    format!(
+        "{} -> … {left_out} more … -> {}",
+        first.join(" -> "),
+        last.join(" -> ")
+    )
 }

@@ -43,28 +43,22 @@ pub fn of(py: Python<'_>, denial: &Denial) -> Hint {
     };
     let event = &denial.event[..];
     let first = denial.args.bind(py).get_item(0).ok();
-    let text = first.and_then(|first| simple::text(&first).ok().flatten());
-    if text.is_some_and(|name| {
-        reads_logged_database(
-            event,
-            denial.decision.why,
-            name.to_string_lossy().as_bytes(),
-        )
+    let text = |object| simple::text(object).ok().flatten();
+    if first.as_ref().and_then(text).is_some_and(|name| {
+        let name = name.to_string_lossy();
+        reads_logged_database(event, denial.decision.why, name.as_bytes())
     }) {
         return Hint::saying(READ_COPY);
     }
     if event == "import"
-        && let (None | Some(Why::Native), Ok(module)) =
-            (denial.decision.why, denial.args.bind(py).get_item(0))
+        && let (None | Some(Why::Native), Some(module)) = (denial.decision.why, &first)
         && (denial.decision.why.is_none() || asked.told.is_none())
     {
         let module = module
             .text()
             .map(|name| name.to_string_lossy().into_owned());
-        return Hint::saying(import_before(
-            &module.unwrap_or_default(),
-            denial.decision.why,
-        ));
+        let module = module.unwrap_or_default();
+        return Hint::saying(import_before(&module, denial.decision.why));
     }
     match &asked.told {
         Some(told) => of_policy(py, denial, asked, told, event),
@@ -111,9 +105,8 @@ impl Places for Here<'_> {
             return known.clone();
         }
         let found = self.look_up(path);
-        self.resolved
-            .borrow_mut()
-            .insert(path.to_owned(), found.clone());
+        let mut resolved = self.resolved.borrow_mut();
+        resolved.insert(path.to_owned(), found.clone());
         found
     }
 
@@ -206,10 +199,8 @@ fn of_arguments(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> 
 /// The roots of the guard, if it has no others than texts.
 fn own_roots<'py>(py: Python<'py>, denial: &Denial) -> Option<Vec<Bound<'py, PyString>>> {
     let own = denial.roots(py);
-    own.bind(py)
-        .iter()
-        .map(|root| root.cast_into().ok())
-        .collect()
+    let own = own.bind(py).iter();
+    own.map(|root| root.cast_into().ok()).collect()
 }
 
 fn changing(
@@ -262,10 +253,8 @@ fn roots(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
         };
         needs_top |= root == b"/" && !matches!(&lack.need, Need::Write(path) if path == b"/");
         let root = raw::fs_decode(py, root).ok()?;
-        if !roots
-            .iter()
-            .any(|own| own.as_any().equals(&root).unwrap_or(false))
-        {
+        let is_it = |own: &Bound<'_, PyString>| own.as_any().equals(&root).unwrap_or(false);
+        if !roots.iter().any(is_it) {
             roots.push(root);
         }
     }

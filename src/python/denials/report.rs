@@ -215,7 +215,8 @@ pub fn html(py: Python<'_>, rows: &[[String; 5]]) -> PyResult<String> {
     };
     let body = rows
         .iter()
-        .map(|cells| row("td", &cells.each_ref().map(String::as_str)));
+        .map(|cells| cells.each_ref().map(String::as_str));
+    let body = body.map(|cells| row("td", &cells));
     let body = body.collect::<PyResult<String>>()?;
     let head = row("th", &HEADS)?;
     Ok(format!(

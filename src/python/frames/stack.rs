@@ -86,12 +86,10 @@ pub fn names(py: Python<'_>, sites: &[Site]) -> PyResult<Vec<String>> {
 }
 
 pub fn site(frame: &Bound<'_, PyAny>) -> PyResult<Site> {
+    let module = globals(frame)?.as_ref().and_then(module_name);
     Ok(Site {
         code: frames::code(frame.cast()?).unbind(),
-        module: globals(frame)?
-            .as_ref()
-            .and_then(module_name)
-            .map(Bound::unbind),
+        module: module.map(Bound::unbind),
     })
 }
 
@@ -102,10 +100,8 @@ impl Site {
 
     /// The name of its module; empty if it has none, or none that is UTF-8.
     pub fn module<'a>(&'a self, py: Python<'a>) -> &'a str {
-        let module = self.module.as_ref().map(|module| module.bind(py));
-        module
-            .and_then(|module| module.to_str().ok())
-            .unwrap_or_default()
+        let module = self.module.as_ref().map(|module| module.bind(py).to_str());
+        module.and_then(Result::ok).unwrap_or_default()
     }
 
     /// `module.function`.

@@ -215,10 +215,8 @@ fn is_importing_by(
         if code.is(&system.find_and_load) {
             let name = name_in(&frame)?;
             let name = name.to_string_lossy();
-            if packages
-                .iter()
-                .any(|package| is_within_module(&name, package))
-            {
+            let is_below = |package: &String| is_within_module(&name, package);
+            if packages.iter().any(is_below) {
                 return match (&called, &caller) {
                     (Some(called), _) if is_called_by_imports(called)? => Ok(true),
                     (Some(_), Some(caller)) => is_running_extension(caller),

@@ -47,12 +47,10 @@ fn extension_directory(py: Python<'_>) -> PyResult<PathBuf> {
 }
 
 fn is_standard_extension(known: &StandardLibrary, directory: &Path, path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str);
+    let module = name.and_then(|name| name.split('.').next());
     path.parent() == Some(directory)
-        && path
-            .file_name()
-            .and_then(OsStr::to_str)
-            .and_then(|name| name.split('.').next())
-            .is_some_and(|module| known.is_standard(module) || module == INTERPRETERS)
+        && module.is_some_and(|module| known.is_standard(module) || module == INTERPRETERS)
 }
 
 /// Also CPython's own, though `sys.stdlib_module_names` leaves it out.

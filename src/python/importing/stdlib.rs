@@ -12,12 +12,10 @@ static STANDARD_LIBRARY: Once<String> = Once::new();
 
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     STANDARD_LIBRARY.get_or_try_init(py, || {
-        let file = calling::import(py, "os")?
-            .attr("__file__")?
-            .extract::<String>()?;
-        let directory = file
-            .rsplit_once(['/', '\\'])
-            .map_or("", |(directory, _)| directory);
+        let file = calling::import(py, "os")?.attr("__file__")?;
+        let file = file.extract::<String>()?;
+        let directory = file.rsplit_once(['/', '\\']);
+        let directory = directory.map_or("", |(directory, _)| directory);
         Ok::<_, PyErr>(directory.to_owned())
     })?;
     Ok(())

@@ -106,18 +106,14 @@ impl StandardLibrary {
 
     /// A class that inherits from one which calls its first argument does so too.
     pub fn calls_its_first(&self, callee: &Bound<'_, PyAny>) -> bool {
+        let py = callee.py();
         if let Ok(class) = callee.cast::<PyType>() {
-            let py = callee.py();
-            return self
-                .classes_calling_first
-                .iter()
-                .any(|known| raw::is_subtype(class, known.bind(py)));
+            let mut classes = self.classes_calling_first.iter();
+            return classes.any(|known| raw::is_subtype(class, known.bind(py)));
         }
+        let mut functions = self.functions_calling_first.iter();
         callee.is(&self.type_call)
             || layout::is_call_of_class(callee.as_borrowed())
-            || self
-                .functions_calling_first
-                .iter()
-                .any(|known| callee.is(known))
+            || functions.any(|known| callee.is(known))
     }
 }

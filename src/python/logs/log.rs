@@ -1,7 +1,7 @@
 //! The log of one guard, above all of denials: libraries swallow and rewrite exceptions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 
@@ -49,7 +49,7 @@ impl Log {
         denial: &Bound<'py, PyAny>,
         why: Option<Why>,
     ) -> Option<Bound<'py, PyAny>> {
-        let mut denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut denials = self.denials();
         let Denials { kept, total, last } = &mut *denials;
         *total += 1;
         let last_alike = why.and_then(|why| last.iter_mut().find(|(own, _)| own.is_alike(why)));
@@ -66,15 +66,16 @@ impl Log {
         earlier
     }
 
+    fn denials(&self) -> MutexGuard<'_, Denials> {
+        self.denials.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub fn total(&self) -> usize {
-        self.denials
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .total
+        self.denials().total
     }
 
     pub fn kept<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
-        let denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
+        let denials = self.denials();
         let kept = denials.kept.iter();
         kept.map(|denial| denial.bind(py).clone()).collect()
     }

@@ -201,19 +201,15 @@ impl Copier {
             for pair in dict.items().iter() {
                 let pair = pair.cast_into::<PyTuple>().map_err(PyErr::from)?;
                 let (key, value) = (pair.get_item(0)?, pair.get_item(1)?);
-                let key = self
-                    .copy_below(&key, above)
-                    .map_err(|refused| refused.at(".keys()".to_owned()))?;
+                let at_keys = |refused: NotCopied| refused.at(".keys()".to_owned());
+                let key = self.copy_below(&key, above).map_err(at_keys)?;
                 if !is_hashable(&key) {
                     // It was a key by a hash of its own.
                     let class = raw::class_name(&key);
-                    return Err(
-                        NotCopied::because(Reason::Class(class, "")).at(".keys()".to_owned())
-                    );
+                    return Err(at_keys(NotCopied::because(Reason::Class(class, ""))));
                 }
-                let value = self
-                    .copy_below(&value, above)
-                    .map_err(|refused| refused.at(format!("[{}]", shown(&key))))?;
+                let value = self.copy_below(&value, above);
+                let value = value.map_err(|refused| refused.at(format!("[{}]", shown(&key))))?;
                 copy.set_item(key, value)?;
             }
             return Ok(copy.into_any());

@@ -333,13 +333,9 @@ fn copied_to<'py>(value: &Bound<'py, PyAny>, depth: usize) -> PyResult<Bound<'py
 }
 
 pub fn list(texts: &[Bound<'_, PyString>]) -> Option<String> {
-    let shown = texts
-        .iter()
-        .map(|text| Some(raw::str_repr(text).ok()?.to_string_lossy().into_owned()));
-    Some(format!(
-        "[{}]",
-        shown.collect::<Option<Vec<_>>>()?.join(", ")
-    ))
+    let shown = |text| Some(raw::str_repr(text).ok()?.to_string_lossy().into_owned());
+    let shown = texts.iter().map(shown).collect::<Option<Vec<_>>>()?;
+    Some(format!("[{}]", shown.join(", ")))
 }
 
 // The correction of a wrong argument: a list of it, and the nearest of some names.

@@ -18,6 +18,7 @@ use crate::policy::judge;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
 use crate::python::cpython::{ffi as raw, frames};
+use crate::python::frames::stack;
 use crate::python::values::{decode, simple};
 
 struct Approved {
@@ -51,11 +52,10 @@ pub fn covers(event: &CStr, args: &Bound<'_, PyTuple>) -> bool {
         return false;
     };
     let py = args.py();
+    let at = |index| args.get_item(index);
     let covered = approved.is_running(py)
-        && args
-            .get_item(1)
-            .is_ok_and(|given| approved.has_arguments(&given))
-        && args.get_item(0).is_ok_and(|given| match event.to_bytes() {
+        && at(1).is_ok_and(|given| approved.has_arguments(&given))
+        && at(0).is_ok_and(|given| match event.to_bytes() {
             b"_posixsubprocess.fork_exec" => approved.is_searched_for(&given),
             _ => file_name(&given).is_some_and(|name| name == approved.executable),
         });
@@ -107,31 +107,23 @@ impl Approved {
             frame.as_ptr() as usize == self.frame
                 && code_of(frame).is_some_and(|code| code.is(&self.code))
         };
-        frames::current_frame(py).is_some_and(|frame| {
-            is_it(&frame)
-                || frame
-                    .attr(intern!(py, "f_back"))
-                    .is_ok_and(|back| is_it(&back))
-        })
+        stack::frames(py).take(2).any(|frame| is_it(&frame))
     }
 
     fn has_arguments(&self, given: &Bound<'_, PyAny>) -> bool {
         let given = items(given);
-        given.len() == self.arguments.len()
-            && given
-                .iter()
-                .zip(&self.arguments)
-                .all(|(given, approved)| given.is(approved))
+        let mut pairs = given.iter().zip(&self.arguments);
+        given.len() == self.arguments.len() && pairs.all(|(given, approved)| given.is(approved))
     }
 
     /// `fork_exec` gets every place on PATH where the executable might be.
     fn is_searched_for(&self, places: &Bound<'_, PyAny>) -> bool {
         items(places).iter().all(|place| {
-            file_name(place.bind(places.py())).is_some_and(|place| {
-                place
-                    .strip_suffix(&self.executable[..])
-                    .is_some_and(|dir| dir.is_empty() || dir.ends_with(b"/"))
-            })
+            let place = file_name(place.bind(places.py()));
+            let directory = place
+                .as_ref()
+                .and_then(|place| place.strip_suffix(&self.executable[..]));
+            directory.is_some_and(|path| path.is_empty() || path.ends_with(b"/"))
         })
     }
 }
@@ -146,10 +138,8 @@ pub fn program(event: &CStr, args: &Bound<'_, PyTuple>) -> Option<PathBuf> {
 pub fn path_of(environment: &Bound<'_, PyAny>, own: &dyn Fn() -> Vec<u8>) -> Option<Vec<u8>> {
     let py = environment.py();
     let os = raw::imported_module(py, intern!(py, "os")).ok()??;
-    if os
-        .attr(intern!(py, "environ"))
-        .is_ok_and(|environ| environ.is(environment))
-    {
+    let own_environment = os.attr(intern!(py, "environ"));
+    if own_environment.is_ok_and(|own| own.is(environment)) {
         return Some(own());
     }
     let environment = environment.cast_exact::<PyDict>().ok()?;
