@@ -12,6 +12,7 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(unix)]
 pub mod kernel;
 #[cfg(judges_native)]
 pub mod native;

@@ -4,7 +4,9 @@ use std::fs;
 use std::os::fd::OwnedFd;
 
 use rustix::io::{Errno, Result};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+use crate::kernel::started::pid_in;
 
 /// A descriptor of the process of a thread, as one of our own that programs do not inherit: pidfd_getfd(2).
 pub fn of_thread(thread: i32, descriptor: i32) -> Result<OwnedFd> {
@@ -12,10 +14,7 @@ pub fn of_thread(thread: i32, descriptor: i32) -> Result<OwnedFd> {
         return Err(Errno::BADF);
     }
     // Only a process has a descriptor of its own, on kernels before 6.9.
-    let status = fs::read_to_string(format!("/proc/{thread}/status")).map_err(|_| Errno::SRCH)?;
-    let mut lines = status.lines();
-    let process = lines.find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
-    let process = process.and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+    let process = pid_in(&format!("/proc/{thread}/status"), "Tgid:").ok_or(Errno::SRCH)?;
     let process = pidfd_open(process, PidfdFlags::empty())?;
     pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty())
 }

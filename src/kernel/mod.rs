@@ -2,13 +2,10 @@
 //! a sandbox, which a host handles without trust in them.
 #![forbid(unsafe_code)]
 
-#[cfg(unix)]
 pub mod beneath;
-#[cfg(unix)]
 pub mod changes;
 #[cfg(target_os = "linux")]
 pub mod descriptors;
-#[cfg(unix)]
 pub mod disk;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub mod filter;
@@ -16,11 +13,7 @@ pub mod filter;
 pub mod landlock;
 #[cfg(target_os = "linux")]
 pub mod privileges;
-#[cfg(unix)]
 pub mod reaper;
-#[cfg(unix)]
 pub mod started;
-#[cfg(unix)]
 mod tree;
-#[cfg(unix)]
 mod walk;

@@ -103,13 +103,16 @@ fn is_same(then: Option<u64>, now: Option<u64>) -> bool {
 
 #[cfg(target_os = "linux")]
 pub fn process_of(descriptor: i32) -> Option<Pid> {
-    let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
-    let pid = told.lines().find_map(|line| line.strip_prefix("Pid:"))?;
-    pid.trim()
-        .parse()
-        .ok()
-        .filter(|pid| *pid > 0)
-        .and_then(Pid::from_raw)
+    pid_in(&format!("/proc/self/fdinfo/{descriptor}"), "Pid:")
+}
+
+/// Returns the process whose number follows a key in a file of proc(5).
+#[cfg(target_os = "linux")]
+pub fn pid_in(file: &str, key: &str) -> Option<Pid> {
+    let told = std::fs::read_to_string(file).ok()?;
+    let pid = told.lines().find_map(|line| line.strip_prefix(key))?;
+    let pid = pid.trim().parse().ok().filter(|pid| *pid > 0)?;
+    Pid::from_raw(pid)
 }
 
 #[cfg(target_os = "linux")]

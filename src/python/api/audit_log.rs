@@ -101,7 +101,7 @@ impl AuditLog {
                 "lines are added outside of guards alone",
             ));
         }
-        self.log.sink.add_told(lines);
+        self.log.sink.add(lines, audit_log::now().0, true);
         Ok(())
     }
 

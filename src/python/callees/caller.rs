@@ -34,9 +34,8 @@ thread_local! {
 /// Names the code that makes a call.
 pub fn name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let py = code.py();
-    let module = frames::current_globals(py)
-        .as_ref()
-        .and_then(stack::module_name);
+    let globals = frames::current_globals(py);
+    let module = globals.as_ref().and_then(stack::module_name);
     let module = module.unwrap_or_else(|| intern!(py, "None").clone());
     let own = stack::own_name(code)?;
     let Ok(own) = own.cast_exact::<PyString>() else {
@@ -46,7 +45,12 @@ pub fn name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
         return raw::dotted(&module, own);
     }
     let place = (own.as_ptr() as usize >> 4) % PLACES;
-    if let Some(whole) = JOINED.with_borrow(|joined| find(joined, place, &module, own)) {
+    let known = JOINED.with_borrow(|joined| {
+        let known = joined.get(place)?.as_ref()?;
+        let is_it = known.own.is(own) && known.module.is(&module);
+        is_it.then(|| known.whole.bind(py).clone())
+    });
+    if let Some(whole) = known {
         return Ok(whole);
     }
     let whole = raw::dotted(&module, own)?;
@@ -65,17 +69,6 @@ pub fn name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
         drop(before);
     }
     Ok(whole)
-}
-
-fn find<'py>(
-    joined: &[Option<Joined>],
-    place: usize,
-    module: &Bound<'py, PyString>,
-    own: &Bound<'py, PyString>,
-) -> Option<Bound<'py, PyString>> {
-    let known = joined.get(place)?.as_ref()?;
-    let is_it = known.own.is(own) && known.module.is(module);
-    is_it.then(|| known.whole.bind(own.py()).clone())
 }
 
 // The library of native code that acts, noted while its act is judged.

@@ -92,10 +92,11 @@ impl Known {
         if !self.paths.contains(&path) {
             self.paths.push(path);
         }
-        let site = Path::new(entry.trim_end_matches('/'));
-        let is_site = SITES
-            .iter()
-            .any(|ending| entry.trim_end_matches('/').ends_with(ending));
+        let entry = entry.trim_end_matches('/');
+        let (site, is_site) = (
+            Path::new(entry),
+            SITES.iter().any(|name| entry.ends_with(name)),
+        );
         if !is_site || self.sites.iter().any(|known| known == site) {
             return;
         }

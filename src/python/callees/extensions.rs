@@ -1,6 +1,5 @@
 //! Extension modules that are imported: the places of their files. Loading one runs its code, which
 //! nothing watches.
-#![cfg(unix)]
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -192,9 +192,8 @@ pub fn exception<'py>(denial: &Bound<'py, Denial>) -> PyResult<Bound<'py, PyAny>
 }
 
 pub fn is_denial(error: &PyErr, py: Python<'_>) -> bool {
-    CLASS
-        .get(py)
-        .is_some_and(|class| error.is_instance(py, class.bind(py)))
+    let class = CLASS.get(py);
+    class.is_some_and(|class| error.is_instance(py, class.bind(py)))
 }
 
 impl Denial {

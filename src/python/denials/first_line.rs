@@ -18,7 +18,7 @@ const NAMED_PLACES: usize = 4;
 pub struct FirstLine {
     line: Line,
     /// The position of the path that it shows; `None` if it shows all arguments.
-    path: Option<usize>,
+    pub path: Option<usize>,
     count: usize,
     roots: Option<Py<PyTuple>>,
 }

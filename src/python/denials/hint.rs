@@ -66,11 +66,10 @@ pub fn of(py: Python<'_>, denial: &Denial) -> Hint {
     }
 }
 
-/// The places that a policy names, by the files that are there. Each is looked up once.
+/// The places that a policy names, by the files that are there. Each name is resolved once.
 pub struct Here<'py> {
     py: Python<'py>,
     resolved: RefCell<HashMap<String, Option<Vec<u8>>>>,
-    files: RefCell<HashMap<Vec<u8>, bool>>,
 }
 
 impl<'py> Here<'py> {
@@ -88,7 +87,6 @@ impl<'py> Here<'py> {
         Self {
             py,
             resolved: RefCell::new(paths.filter_map(known).collect()),
-            files: RefCell::default(),
         }
     }
 
@@ -116,12 +114,7 @@ impl Places for Here<'_> {
     }
 
     fn is_file(&self, path: &[u8]) -> bool {
-        if let Some(known) = self.files.borrow().get(path) {
-            return *known;
-        }
-        let is_file = Os.exists(path) && !Os.is_dir(path);
-        self.files.borrow_mut().insert(path.to_vec(), is_file);
-        is_file
+        Os.exists(path) && !Os.is_dir(path)
     }
 }
 

@@ -105,10 +105,7 @@ impl<'a, 'py> Refusal<'a, 'py> {
         let why = self.reason.why();
         let asked = Asked::now(active, config, &self.name, args, why)?;
         let decision = Decision {
-            path: match self.reason {
-                Reason::Event | Reason::Switch(_) => None,
-                Reason::Path(index, _) => Some(index),
-            },
+            path: self.first_line.path,
             why,
             resolved: text(py, self.landing.place.as_deref())?,
             link: text(py, self.landing.link.as_deref())?,

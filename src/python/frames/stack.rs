@@ -195,6 +195,9 @@ const ATTRIBUTES: &[&str] = &[
     "co_filename",
     "co_name",
     "co_firstlineno",
+    // Part of the code itself before.
+    #[cfg(Py_3_11)]
+    "co_exceptiontable",
 ];
 
 /// Returns whether the assignment only marks a generator function as awaitable, as
@@ -211,16 +214,10 @@ pub fn only_marks_awaitable(function: &Bound<'_, PyAny>, new: &Bound<'_, PyAny>)
         return false;
     }
     matches!((flags(&old), flags(new)), (Some(old), Some(new)) if old | ITERABLE_COROUTINE == new && old != new)
-        && ATTRIBUTES.iter().chain(EXCEPTION_TABLE).all(|name| {
+        && ATTRIBUTES.iter().all(|name| {
             matches!((old.attr(*name), new.attr(*name)), (Ok(old), Ok(new)) if is_same(&old, &new))
         })
 }
-
-#[cfg(Py_3_11)]
-const EXCEPTION_TABLE: &[&str] = &["co_exceptiontable"];
-/// Part of the code itself before 3.11.
-#[cfg(not(Py_3_11))]
-const EXCEPTION_TABLE: &[&str] = &[];
 
 /// Returns whether two values are one object or equal plain data.
 fn is_same(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> bool {

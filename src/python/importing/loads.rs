@@ -211,10 +211,7 @@ pub fn source(py: Python<'_>) -> PyResult<Source<'_>> {
     });
     let file = attributes.get_item(names)?;
     match file.and_then(|file| file.cast_into_exact::<PyString>().ok()) {
-        Some(file) if !hides_method => {
-            let file = raw::fs_encode(file.as_borrowed())?;
-            Ok(Source::File(file.as_bytes().to_vec()))
-        }
+        Some(file) if !hides_method => Ok(Source::File(encoded(&file)?)),
         _ => Ok(Source::Loader(loader)),
     }
 }
@@ -230,16 +227,15 @@ pub fn compiled(py: Python<'_>) -> PyResult<Option<[Vec<u8>; 2]>> {
     let locals = frame.attr(intern!(py, "f_locals"))?;
     let path = |name| -> PyResult<Option<Vec<u8>>> {
         let path = locals.item(name)?;
-        let Ok(path) = path.cast_exact::<PyString>() else {
-            return Ok(None);
-        };
-        let path = raw::fs_encode(path.as_borrowed())?;
-        Ok(Some(path.as_bytes().to_vec()))
+        path.cast_exact::<PyString>().ok().map(encoded).transpose()
     };
-    Ok(match (path("bytecode_path")?, path("source_path")?) {
-        (Some(compiled), Some(source)) => Some([compiled, source]),
-        _ => None,
-    })
+    Ok(path("bytecode_path")?
+        .zip(path("source_path")?)
+        .map(<[_; 2]>::from))
+}
+
+fn encoded(path: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
+    Ok(raw::fs_encode(path.as_borrowed())?.as_bytes().to_vec())
 }
 
 /// Returns whether a loader has a method that is code of a guest.

@@ -210,10 +210,6 @@ impl Sink {
         }
     }
 
-    pub fn add_told(&self, told: &[u8]) {
-        self.add(told, now().0, true);
-    }
-
     /// Writes the lines that are kept back, as far as nobody has to be waited for.
     pub fn flush(&self) {
         self.flush_within(Duration::ZERO);

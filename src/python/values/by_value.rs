@@ -3,13 +3,12 @@
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyTupleMethods,
-};
+use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyTupleMethods};
 
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::objects::{plain_int, plain_str};
+use crate::python::values::simple;
 
 /// The bytes of all texts and numbers in one value.
 const MOST_BYTES: usize = 16 << 20;
@@ -19,6 +18,7 @@ const MOST_VALUES: usize = 1 << 20;
 const DEEPEST: usize = 100;
 const VOWELS: [char; 10] = ['a', 'e', 'i', 'o', 'u', 'A', 'E', 'I', 'O', 'U'];
 
+#[derive(Default)]
 pub struct Copier {
     bytes: usize,
     values: usize,
@@ -91,20 +91,7 @@ impl NotCopied {
 /// Returns whether an object is data that never change, and so need no copy.
 #[inline]
 fn is_constant(object: &Bound<'_, PyAny>) -> bool {
-    object.is_exact_instance_of::<PyString>()
-        || object.is_none()
-        || object.is_exact_instance_of::<PyBool>()
-        || object.is_exact_instance_of::<PyFloat>()
-        || object.is_exact_instance_of::<PyBytes>()
-}
-
-impl Default for Copier {
-    fn default() -> Self {
-        Self {
-            bytes: MOST_BYTES,
-            values: MOST_VALUES,
-        }
-    }
+    simple::is_atom(object) && !object.is_exact_instance_of::<PyInt>()
 }
 
 impl Copier {
@@ -116,12 +103,14 @@ impl Copier {
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), NotCopied> {
-        let too_large = |what: &str| NotCopied::because(Reason::Limit(what.to_owned()));
-        let bytes = self.bytes.checked_sub(bytes);
-        self.bytes = bytes.ok_or_else(|| too_large("has more than 16 MB of data"))?;
-        let values = self.values.checked_sub(1);
-        self.values = values.ok_or_else(|| too_large("has more than 1,048,576 values"))?;
-        Ok(())
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.values += 1;
+        let what = match (self.bytes > MOST_BYTES, self.values > MOST_VALUES) {
+            (true, _) => "has more than 16 MB of data",
+            (_, true) => "has more than 1,048,576 values",
+            _ => return Ok(()),
+        };
+        Err(NotCopied::because(Reason::Limit(what.to_owned())))
     }
 
     #[inline]
@@ -222,8 +211,8 @@ impl Copier {
             ),
         };
         // It has at least that many.
-        if items.len() > self.values {
-            self.values = 0;
+        if items.len() > MOST_VALUES.saturating_sub(self.values) {
+            self.values = MOST_VALUES;
             self.take(0)?;
         }
         let mut copies = Vec::with_capacity(items.len());

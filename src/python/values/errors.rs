@@ -148,13 +148,6 @@ pub fn returned_awaitable(argument: &str, returned: &Bound<'_, PyAny>) -> PyErr 
     ))
 }
 
-pub fn no_imports_to_add() -> PyErr {
-    PyRuntimeError::new_err(
-        "add_imports() is for guards with the rules of fastaudit 0.2 (fastaudit_rs.v02); a Policy \
-         has the field import_allow",
-    )
-}
-
 #[cfg(not(Py_3_12))]
 pub fn no_monitoring(argument: &str) -> PyErr {
     PyRuntimeError::new_err(format!("{argument} requires Python 3.12+ sys.monitoring"))
@@ -213,54 +206,44 @@ pub fn left_elsewhere(py: Python<'_>, cause: PyErr) -> PyErr {
     caused_by(py, error, cause)
 }
 
-pub fn left_by_what_it_guards() -> PyErr {
-    PyRuntimeError::new_err(
-        "this guard was entered by a with statement, and is left by the end of that statement alone",
-    )
-}
-
-pub fn being_installed() -> PyErr {
-    PyRuntimeError::new_err("the audit hook is being installed by another call of mk_audit()")
-}
-
-pub fn other_python() -> PyErr {
-    PyImportError::new_err(
-        "fastaudit_rs works in the first Python of a process alone, and that one has ended \
-         (Py_Finalize): keep one Python for the life of the process, or start a new process",
-    )
-}
-
-pub fn variable_changed() -> PyErr {
-    PyPermissionError::new_err(
-        "fastaudit_rs: the guard's context variable was changed, so no context can be entered or made",
-    )
-}
-
-pub fn variable_kept() -> PyErr {
-    PyPermissionError::new_err(
-        "fastaudit_rs: the guard's context variable keeps the guard while it is in force",
-    )
-}
-
 pub fn unknown_method(class: &str, name: &str) -> PyErr {
     PyRuntimeError::new_err(format!(
         "fastaudit_rs: no guard can be held here: {class}.{name} is called in an unknown way"
     ))
 }
 
-#[cfg(Py_3_12)]
-pub fn no_tool_id() -> PyErr {
-    PyRuntimeError::new_err(
-        "all sys.monitoring tool ids are in use by other tools: free one, or pass monitor_calls=False",
-    )
+/// Errors with the same words each time.
+macro_rules! constant {
+    ($($(#[$cfg:meta])? $name:ident, $class:ident: $words:literal;)*) => {$(
+        $(#[$cfg])?
+        pub fn $name() -> PyErr {
+            $class::new_err($words)
+        }
+    )*};
 }
 
-#[cfg(Py_3_12)]
-pub fn would_blind() -> PyErr {
-    PyPermissionError::new_err(
+constant! {
+    no_imports_to_add, PyRuntimeError:
+        "add_imports() is for guards with the rules of fastaudit 0.2 (fastaudit_rs.v02); a Policy \
+        has the field import_allow";
+    left_by_what_it_guards, PyRuntimeError:
+        "this guard was entered by a with statement, and is left by the end of that statement alone";
+    being_installed, PyRuntimeError:
+        "the audit hook is being installed by another call of mk_audit()";
+    other_python, PyImportError:
+        "fastaudit_rs works in the first Python of a process alone, and that one has ended \
+        (Py_Finalize): keep one Python for the life of the process, or start a new process";
+    variable_changed, PyPermissionError:
+        "fastaudit_rs: the guard's context variable was changed, so no context can be entered or made";
+    variable_kept, PyPermissionError:
+        "fastaudit_rs: the guard's context variable keeps the guard while it is in force";
+    #[cfg(Py_3_12)]
+    no_tool_id, PyRuntimeError:
+        "all sys.monitoring tool ids are in use by other tools: free one, or pass monitor_calls=False";
+    #[cfg(Py_3_12)]
+    would_blind, PyPermissionError:
         "this sys.monitoring tool id is that of fastaudit_rs, and a guard is in force that watches \
-         calls by it: use another one, or wait until the guard is left",
-    )
+        calls by it: use another one, or wait until the guard is left";
 }
 
 // Values of a policy as objects and expressions of Python.

@@ -13,7 +13,8 @@ use crate::python::values::{decode, errors};
 
 const MAX_DEPTH: usize = 8;
 
-fn is_atom(object: &Bound<'_, PyAny>) -> bool {
+#[inline]
+pub fn is_atom(object: &Bound<'_, PyAny>) -> bool {
     object.is_none()
         || object.is_exact_instance_of::<PyString>()
         || object.is_exact_instance_of::<PyBytes>()
@@ -41,17 +42,15 @@ fn value<'py>(object: &Bound<'py, PyAny>, depth: usize) -> PyResult<Bound<'py, P
     if is_atom(object) {
         return Ok(object.clone());
     }
-    if depth > 0
-        && let Ok(items) = object.cast_exact::<PyTuple>()
-    {
-        let items = items.iter().map(|item| value(&item, depth - 1));
-        return Ok(PyTuple::new(py, items.collect::<PyResult<Vec<_>>>()?)?.into_any());
-    }
-    if depth > 0
-        && let Ok(items) = object.cast_exact::<PyList>()
-    {
-        let items = items.iter().map(|item| value(&item, depth - 1));
-        return Ok(PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)?.into_any());
+    let is_tuple = object.is_exact_instance_of::<PyTuple>();
+    if depth > 0 && (is_tuple || object.is_exact_instance_of::<PyList>()) {
+        let items = items(object).unwrap_or_default();
+        let items = items.iter().map(|item| value(item, depth - 1));
+        let items = items.collect::<PyResult<Vec<_>>>()?;
+        return Ok(match is_tuple {
+            true => PyTuple::new(py, items)?.into_any(),
+            false => PyList::new(py, items)?.into_any(),
+        });
     }
     // A path-like is its path, if reading it runs no Python code of the object's own.
     if let Some(text) = text(object)? {
