@@ -106,7 +106,6 @@ pub fn is_over(connection: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Waits until something comes from a connection. Returns false if the other side is gone.
 pub fn wait_to_go_on(connection: BorrowedFd<'_>) -> bool {
     loop {
         let mut watched = [PollFd::from_borrowed_fd(connection, PollFlags::IN)];

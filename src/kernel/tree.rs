@@ -168,7 +168,6 @@ impl Tree {
         let _ = walk::walk(directory, LOOKING, &mut looking);
     }
 
-    /// Tells of the files that differ between this and a newer tree.
     pub fn compare(
         &self,
         newer: &Self,

@@ -14,7 +14,6 @@ type Relocation = Rela64<Native>;
 /// The object that the kernel puts into each process; it imports nothing. musl names it by nothing.
 const VDSO: [&[u8]; 3] = [b"linux-vdso.so.1", b"linux-vdso64.so.1", b"linux-gate.so.1"];
 
-/// A loaded object, for as long as the loader keeps it.
 pub struct Object<'a> {
     pub base: usize,
     name: &'a CStr,
@@ -163,7 +162,6 @@ pub struct Dynamic<'a> {
     object: std::marker::PhantomData<&'a CStr>,
 }
 
-/// A place that the loader writes the address of an imported symbol to.
 pub struct Import<'a> {
     pub slot: *mut usize,
     pub name: &'a CStr,

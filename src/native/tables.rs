@@ -16,11 +16,11 @@ use super::objects::{self, Object};
 #[derive(Clone, Copy)]
 pub struct Replacement {
     pub name: &'static CStr,
-    pub by: *const (),
+    /// Its address.
+    pub by: usize,
     pub within: Within,
 }
 
-/// The objects that get a replacement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Within {
     /// All but the interpreter and its extension modules: what these do, audit events tell.
@@ -29,11 +29,6 @@ pub enum Within {
     Extensions,
     Everything,
 }
-
-// SAFETY: the addresses are of functions.
-unsafe impl Send for Replacement {}
-// SAFETY: likewise.
-unsafe impl Sync for Replacement {}
 
 #[derive(Default)]
 struct Seen {
@@ -61,8 +56,6 @@ pub struct Tables {
 
 // SAFETY: `seen` is used by one thread at a time: the one that `busy` is of.
 unsafe impl Sync for Tables {}
-// SAFETY: the addresses are of functions.
-unsafe impl Send for Tables {}
 
 impl Tables {
     pub fn new(replacements: impl IntoIterator<Item = Replacement>) -> Self {
@@ -179,7 +172,7 @@ impl Tables {
             let slot = import.slot;
             // SAFETY: the loader keeps an address there.
             let before = unsafe { std::ptr::read_volatile(slot) };
-            if before == replacement.by as usize {
+            if before == replacement.by {
                 return;
             }
             // A function of another library may have the same name. Those that all objects get had a
@@ -198,8 +191,7 @@ impl Tables {
             }
             // SAFETY: the loader wrote an address there, so that it is aligned, and writable now. Other
             // threads that call see the one or the other.
-            unsafe { &*slot.cast::<AtomicUsize>() }
-                .store(replacement.by as usize, Ordering::Release);
+            unsafe { &*slot.cast::<AtomicUsize>() }.store(replacement.by, Ordering::Release);
             if is_protected {
                 protect(start, page, libc::PROT_READ);
             }

@@ -48,7 +48,7 @@ unsafe extern "C" fn look_up<J: ActJudge>(handle: *mut c_void, name: *const c_ch
         }
         let name = CStr::from_ptr(name);
         match J::tables().get(name) {
-            Some(by) if J::tables().is_real(name, found as usize) => by.by.cast_mut().cast(),
+            Some(by) if J::tables().is_real(name, found as usize) => by.by as *mut c_void,
             _ => found,
         }
     }

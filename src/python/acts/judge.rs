@@ -74,9 +74,12 @@ impl native::ActJudge for Ours {
     fn more() -> Vec<Replacement> {
         let within = Within::Extensions;
         let functions = attachment::functions::<Released>();
-        functions
-            .map(|(name, by)| Replacement { name, by, within })
-            .into()
+        let replacement = |(name, by): (_, *const ())| Replacement {
+            name,
+            by: by as usize,
+            within,
+        };
+        functions.map(replacement).into()
     }
 }
 

@@ -21,23 +21,10 @@ use crate::python::values::call_notes::{self, CallNote};
 
 /// Judges an act as its event: the host may be asked, and what is denied is told.
 pub fn is_allowed(py: Python<'_>, act: &Act<'_>) -> bool {
-    let pending = PyErr::take(py);
     let owned = OwnedAct::of(act, false);
-    let allowed = with_event(py, &owned, Caller::OnStack, |args| {
+    judge_as_event(py, &owned, Caller::OnStack, |args| {
         hook::check_act(act.event, args)
-    });
-    let is_allowed = match allowed {
-        Ok(Ok(())) => true,
-        Ok(Err(())) => {
-            drop(PyErr::take(py));
-            false
-        }
-        Err(_) => false,
-    };
-    if let Some(pending) = pending {
-        pending.restore(py);
-    }
-    is_allowed
+    })
 }
 
 pub fn kept(act: &Act<'_>) -> RefusedAct {
@@ -59,20 +46,29 @@ fn tell_of(py: Python<'_>, active: &Active) {
     if !live.refusals.any() || raw::is_finalizing(py) {
         return;
     }
-    let pending = PyErr::take(py);
     for RefusedAct { act, library } in live.refusals.take() {
         let _too_late = approvals::begin_too_late();
         let caller = library.map_or(Caller::Nobody, Caller::Was);
-        let told = with_event(py, &act, caller, |args| {
+        judge_as_event(py, &act, caller, |args| {
             hook::check_by_guard(act.event, args, active)
         });
-        if !matches!(told, Ok(Ok(()))) {
+    }
+}
+
+/// An error that is pending stays, and one that the judge raises goes.
+fn judge_as_event(
+    py: Python<'_>,
+    act: &OwnedAct,
+    caller: Caller,
+    judge: impl FnOnce(&Bound<'_, PyTuple>) -> Result<(), ()>,
+) -> bool {
+    raw::beside_pending(py, || {
+        let is_allowed = matches!(with_event(py, act, caller, judge), Ok(Ok(())));
+        if !is_allowed {
             drop(PyErr::take(py));
         }
-    }
-    if let Some(pending) = pending {
-        pending.restore(py);
-    }
+        is_allowed
+    })
 }
 
 /// Hands on the arguments of an act's event, and notes what the event leaves out.
@@ -122,13 +118,11 @@ const MOST: usize = 20;
 
 /// Makes the last denial of native code that an error tells of its cause.
 pub fn explain(error: &Bound<'_, PyAny>, log: &Log) {
-    let Ok(error) = error.cast::<PyBaseException>() else {
+    let error = error.cast::<PyBaseException>().ok();
+    let Some(first) = error.and_then(first_of) else {
         return;
     };
-    let Some(first) = first_of(error) else {
-        return;
-    };
-    let kept = log.kept(error.py());
+    let kept = log.kept(first.py());
     let denials = kept.iter().rev().take(MOST);
     let mut denials = denials.filter_map(|denial| denial.cast_exact::<Denial>().ok());
     let told = denials.find(|denial| tells_of(&first, denial.get()));

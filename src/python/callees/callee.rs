@@ -93,7 +93,6 @@ fn native_name<'py>(
     name_native(known, &callee)
 }
 
-/// The callee of a callable's call.
 enum Step<'py> {
     Itself,
     Of(Bound<'py, PyAny>),

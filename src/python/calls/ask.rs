@@ -109,7 +109,6 @@ pub fn passes(config: &AuditCfg, native: &Native<'_>) -> PyResult<bool> {
     Ok(is_named || is_of_package())
 }
 
-/// Returns whether installed packages declare native code of this name safe to call.
 pub fn is_declared_safe(py: Python<'_>, name: &CalleeName<'_>) -> bool {
     let (module, own) = (name.module.to_string_lossy(), name.own.to_string_lossy());
     Declared::known(py).is_some_and(|declared| declared.is_safe(&module, &own))

@@ -65,8 +65,7 @@ fn check<'py>(
     tool: Option<Bound<'py, PyAny>>,
     what: Option<Bound<'py, PyAny>>,
 ) -> PyResult<()> {
-    let number = |object: &Bound<'py, PyAny>| raw::int_value(object);
-    let Some(tool) = tool.filter(|tool| match number(tool) {
+    let Some(tool) = tool.filter(|tool| match raw::int_value(tool) {
         Some(number) => number == i64::from(id()),
         // An object that computes its number later may return ours.
         None => raw::is_index(tool),
@@ -77,7 +76,7 @@ fn check<'py>(
     if is_guarded || scope::installed().next().is_some() {
         raw::audit(py, event, &[&tool])?;
     } else if holds() > 0 && event != LOCAL_EVENTS {
-        let events = what.as_ref().and_then(number).unwrap_or(0);
+        let events = what.as_ref().and_then(raw::int_value).unwrap_or(0);
         let keeps_calls = event == EVENTS && events & CALL != 0;
         if !keeps_calls {
             return Err(errors::would_blind());

@@ -161,7 +161,6 @@ mod blocks {
     }
 }
 
-/// A place in the code of a frame.
 pub struct WithPlace {
     frame: Py<PyAny>,
     instruction: usize,

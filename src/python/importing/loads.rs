@@ -74,6 +74,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     calling::import(py, "importlib")?;
     let system = calling::import(py, MODULES[0])?;
     let files = calling::import(py, MODULES[1])?;
+    let archives = calling::import(py, MODULES[2])?;
     let mut parts = Vec::new();
     for module in MODULES {
         parts.push(Part::all(calling::import(py, module)?.dict(), "__"));
@@ -96,10 +97,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let of_files = vec![
         (sources, "path"),
         (class(&files, "SourcelessFileLoader")?, "path"),
-        (
-            class(&calling::import(py, MODULES[2])?, "zipimporter")?,
-            "archive",
-        ),
+        (class(&archives, "zipimporter")?, "archive"),
     ];
     let frozen = class(&system, "FrozenImporter")?;
     // Those of finders are left out: what a finder chose is seen in the loader, and packages change
@@ -238,7 +236,6 @@ fn encoded(path: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
     Ok(raw::fs_encode(path.as_borrowed())?.as_bytes().to_vec())
 }
 
-/// Returns whether a loader has a method that is code of a guest.
 pub fn has_method_of_guest(loader: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some(system) = SYSTEM.get() else {
         return Ok(true);

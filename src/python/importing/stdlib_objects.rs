@@ -65,10 +65,8 @@ impl StandardLibrary {
                     }
                 }
             }
-            let (types, functools) = (
-                calling::import(py, "types")?,
-                calling::import(py, "functools")?,
-            );
+            let types = calling::import(py, "types")?;
+            let functools = calling::import(py, "functools")?;
             let builtins = calling::import(py, "builtins")?;
             let ty = |module: &Bound<'_, PyModule>, name: &str| -> PyResult<Py<PyType>> {
                 Ok(module.attr(name)?.cast_into::<PyType>()?.unbind())

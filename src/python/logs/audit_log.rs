@@ -33,7 +33,6 @@ thread_local! {
 #[derive(Clone)]
 pub struct DecisionLog {
     pub sink: Arc<Sink>,
-    /// The name of the guards that write to it.
     pub name: Option<Arc<str>>,
 }
 

@@ -35,7 +35,6 @@ pub struct Entry {
     pub event: String,
     pub effect: Option<EventEffect>,
     pub args: Py<PyTuple>,
-    /// The needs that a policy would have to allow.
     pub needs: Vec<Need>,
     /// The functions that led to it when it was seen first.
     pub call_chain: Vec<String>,
@@ -82,7 +81,6 @@ pub struct SeenOperation {
     /// The position of each among the entries, by its key.
     places: AHashMap<u64, usize>,
     pub entries: Vec<Entry>,
-    /// The number of decisions that were not kept.
     pub dropped: u64,
 }
 
@@ -125,8 +123,7 @@ impl Recorder {
 fn write_line(log: &Mutex<LogFile>, rest: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0.0, |now| now.as_secs_f64());
-    let version = VERSION;
-    let line = format!("{{\"version\":{version},\"time\":{now:.6},{rest}}}\n");
+    let line = format!("{{\"version\":{VERSION},\"time\":{now:.6},{rest}}}\n");
     let log = log.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = log.append(line.as_bytes(), audit_log::PATIENCE);
 }

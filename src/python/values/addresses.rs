@@ -95,7 +95,6 @@ impl SeenNetwork {
         }
     }
 
-    /// Returns whether a socket may be connected beside those that still are.
     pub fn may_connect(&self, fd: i32, max: u32) -> bool {
         let Some(socket) = identity(fd) else {
             return false;

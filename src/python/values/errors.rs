@@ -113,11 +113,10 @@ pub fn not_callable(argument: &str, signature: &str, given: &Bound<'_, PyAny>) -
     // A path given there was meant as one more root.
     let is_path =
         given.is_instance_of::<PyString>() || given.has_attr("__fspath__").unwrap_or(false);
-    let instead = match argument == "before_deny" && (is_path || given.is_instance_of::<PyList>()) {
-        true => {
-            ": all roots are in one list, mk_audit(['/tmp', '/srv']), or in Policy(write=[...])"
-        }
-        false => "",
+    let instead = if argument == "before_deny" && (is_path || given.is_instance_of::<PyList>()) {
+        ": all roots are in one list, mk_audit(['/tmp', '/srv']), or in Policy(write=[...])"
+    } else {
+        ""
     };
     PyTypeError::new_err(format!(
         "{argument} must be None or a function {argument}{signature}, not {}{instead}",

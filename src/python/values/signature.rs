@@ -182,10 +182,10 @@ pub fn of_any(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Takes> {
             Err(error) => Err(error),
         }
     };
-    let names = signature.attr("parameters")?.iterate()?;
-    let names = names.collect::<PyResult<Vec<_>>>()?;
+    let mut names = signature.attr("parameters")?.iterate()?;
+    let name = names.nth(given).transpose()?;
     let more = takes(given + 1)?;
-    let is_named_calls = match names.get(given) {
+    let is_named_calls = match name {
         Some(name) => more && name.equals("calls")?,
         None => false,
     };
