@@ -37,7 +37,6 @@ pub struct LandlockRules {
     known: Mutex<Option<Known>>,
 }
 
-/// The ruleset in the kernel, and the identities of the roots when it was made.
 struct Known {
     rules: RulesetCreated,
     roots: Vec<Option<(u64, u64)>>,

@@ -46,7 +46,7 @@ impl Started {
         found.is_some_and(|process| is_child(pid) && is_same(process.began, began(pid)))
     }
 
-    /// Returns whether the process is one of them, or was started by one.
+    /// Also the processes that they started.
     pub fn started(&self, pid: Pid) -> bool {
         self.has(pid) || self.has_above(pid)
     }

@@ -98,7 +98,7 @@ impl<const ADDRESSES: bool> Table<ADDRESSES> {
 }
 
 const FIRST: bool = false;
-const SECOND: bool = true;
+pub const SECOND: bool = true;
 
 /// Returns whether the callee is Python code, or was found to be quiet before. Takes no reference
 /// and runs nothing.
@@ -107,22 +107,12 @@ pub fn is_plainly_quiet(callee: Callee<'_, '_>) -> bool {
     // A native `__new__`, whose entry is shared by all, is never among them.
     layout::is_python_function(callee)
         || FUNCTIONS.has::<FIRST>(layout::method_entry(callee) as u64)
-        || is_quiet_in_first_place(callee)
+        || is_quiet::<FIRST>(callee)
 }
 
+/// The same by the first place of its key, or by the second, where it is if the first was taken.
 #[inline(never)]
-fn is_quiet_in_first_place(callee: Callee<'_, '_>) -> bool {
-    is_quiet::<FIRST>(callee)
-}
-
-/// The same for a callee whose first place was taken when it was found to be quiet.
-#[inline(never)]
-pub fn is_quiet_in_second_place(callee: Callee<'_, '_>) -> bool {
-    is_quiet::<SECOND>(callee)
-}
-
-#[inline(always)]
-fn is_quiet<const AT: bool>(mut callee: Callee<'_, '_>) -> bool {
+pub fn is_quiet<const AT: bool>(mut callee: Callee<'_, '_>) -> bool {
     for _ in 0..MAX_BOUND {
         if layout::is_python_function(callee) {
             return true;

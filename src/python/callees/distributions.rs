@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use pyo3::prelude::*;
@@ -26,6 +26,7 @@ use crate::python::cpython::{layout, shared_objects};
 const MAX_NAMED: usize = 1000;
 
 /// Changes only as guards are made and names are asked for.
+#[derive(Default)]
 struct Known {
     /// The directories that packages are installed in: as in `sys.path`, and with links resolved.
     sites: Vec<PathBuf>,
@@ -38,13 +39,7 @@ struct Known {
     named: BTreeMap<String, String>,
 }
 
-static KNOWN: Mutex<Known> = Mutex::new(Known {
-    sites: Vec::new(),
-    paths: Vec::new(),
-    seen: Vec::new(),
-    installed: None,
-    named: BTreeMap::new(),
-});
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 /// No Python code runs while it is held.
 fn known() -> MutexGuard<'static, Known> {

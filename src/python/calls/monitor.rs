@@ -86,7 +86,7 @@ fn look(event: CallEvent<'_>) -> Returned {
     if monitoring::all_have_safe_set() && cache::is_plainly_safe(event.callee()) {
         return Returned::none(event.py);
     }
-    if cache::is_quiet_in_second_place(event.callee()) {
+    if cache::is_quiet::<{ cache::SECOND }>(event.callee()) {
         return quiet_answer(event.py);
     }
     look_closely(event)

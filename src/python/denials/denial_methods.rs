@@ -66,10 +66,8 @@ impl Denial {
 
     #[getter]
     fn path(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
-        match self.decision.path {
-            Some(index) => self.text_at(py, index),
-            None => Ok(None),
-        }
+        let text_at = |index| self.text_at(py, index);
+        self.decision.path.map_or(Ok(None), text_at)
     }
 
     #[getter]
@@ -288,6 +286,7 @@ impl Denial {
         let index = args
             .iter()
             .position(|arg| !path.is_none() && arg.equals(&path).unwrap_or(false));
+        let package = optional("package")?;
         let decision = Decision {
             path: index,
             resolved: place("resolved")?,
@@ -303,10 +302,7 @@ impl Denial {
             }),
             place: optional("place")?.map(SourcePlace::Told),
             tool: optional("tool")?,
-            library: match (optional("library")?, optional("package")?) {
-                (Some(file), package) => Some(Library { file, package }),
-                (None, _) => None,
-            },
+            library: optional("library")?.map(|file| Library { file, package }),
         };
         let event = Cow::Owned(text("event")?.to_string_lossy().into_owned());
         let denial = Self::new(event, &args, Message::Written(text("message")?), decision)?;

@@ -307,10 +307,7 @@ fn write_all(
     let mut done = 0;
     while done < bytes.len() {
         let rest = &bytes[done..];
-        let piece = match to.may_wait {
-            true => whole_lines(rest),
-            false => rest,
-        };
+        let piece = if to.may_wait { whole_lines(rest) } else { rest };
         if to.may_wait && !is_ready(file, patience) {
             return (done, Some(ErrorKind::WouldBlock.into()));
         }
