@@ -141,7 +141,7 @@ fn call(
         // A class that calls its first argument has to be looked at each time.
         if found.native.function.is(callee)
             && !found.is_fragile
-            && config.is_some_and(|config| monitoring::is_remembered(config.safe_set()))
+            && config.is_some_and(|config| monitoring::is_remembered(config.safe_set))
         {
             cache::remember_safe(callee.as_borrowed(), versions);
             if ask::is_lasting_object(&found.native.name, callee)? {
