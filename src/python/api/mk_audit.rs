@@ -45,18 +45,17 @@ pub fn mk_audit<'py>(
     let oks = &oks.given()?;
     let rules = read_rules(&rules)?;
     let options = GuardOptions {
+        before_deny,
+        on_call,
+        data,
+        tool_id,
+        monitor_calls,
         retire_sites,
+        on_denied,
+        on_ask,
+        ask_seconds,
+        log,
         rules,
-        ..GuardOptions::new(
-            before_deny,
-            on_call,
-            data,
-            tool_id,
-            monitor_calls,
-            on_denied,
-        )
-        .asking(on_ask, ask_seconds)
-        .logging(log)
     };
     let config = options.configure(oks, || {
         let allowed = match rules {
@@ -68,7 +67,6 @@ pub fn mk_audit<'py>(
     Ok(AuditPerms::new(config))
 }
 
-/// The rules that a host picks by name.
 fn read_rules(given: &OrDefault<'_>) -> PyResult<RuleSet> {
     let OrDefault::Given(given) = given else {
         return Ok(RuleSet::default());
@@ -113,8 +111,13 @@ pub fn mk_audit_02<'py>(
     wrong_calls::check_named("v02.mk_audit", named)?;
     let oks = &oks.given()?;
     let options = GuardOptions {
+        before_deny,
+        on_call,
+        data,
+        tool_id,
+        monitor_calls,
         rules: RuleSet::Strict,
-        ..GuardOptions::new(before_deny, on_call, data, tool_id, monitor_calls, None)
+        ..GuardOptions::default()
     };
     let config = options.configure(oks, || {
         let allowed = allowed_below(oks, allow_imports.as_ref())?;
@@ -140,7 +143,7 @@ pub fn allowed_below(
     Ok(Allowed::strictly_below(oks.py(), roots, packages))
 }
 
-/// The roots; `None` for all paths.
+/// `None` for all paths.
 fn read_roots(oks: &Bound<'_, PyAny>) -> PyResult<Option<ApprovedRoots>> {
     if oks.is_none() {
         return Ok(None);

@@ -20,7 +20,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
-/// The options that `mk_audit` and `Policy.guard` take beside the permissions.
+#[derive(Default)]
 pub struct GuardOptions<'py> {
     pub before_deny: Option<Bound<'py, PyAny>>,
     pub on_call: Option<Bound<'py, PyAny>>,
@@ -30,7 +30,7 @@ pub struct GuardOptions<'py> {
     pub retire_sites: OrDefault<'py>,
     pub on_denied: Option<Bound<'py, PyAny>>,
     pub on_ask: Option<Bound<'py, PyAny>>,
-    /// The seconds that an asynchronous `on_ask` may take.
+    /// For an asynchronous `on_ask`.
     pub ask_seconds: Option<Bound<'py, PyAny>>,
     /// The log of decisions, or its path.
     pub log: Option<Bound<'py, PyAny>>,
@@ -39,46 +39,6 @@ pub struct GuardOptions<'py> {
 }
 
 impl<'py> GuardOptions<'py> {
-    /// The options that all have, by the rules of fastaudit 0.1.
-    pub fn new(
-        before_deny: Option<Bound<'py, PyAny>>,
-        on_call: Option<Bound<'py, PyAny>>,
-        data: Option<Bound<'py, PyAny>>,
-        tool_id: OrDefault<'py>,
-        monitor_calls: OrDefault<'py>,
-        on_denied: Option<Bound<'py, PyAny>>,
-    ) -> Self {
-        Self {
-            before_deny,
-            on_call,
-            data,
-            tool_id,
-            monitor_calls,
-            retire_sites: OrDefault::Default,
-            on_denied,
-            on_ask: None,
-            ask_seconds: None,
-            log: None,
-            rules: RuleSet::Classic,
-        }
-    }
-
-    /// The same, with a host that is asked.
-    pub fn asking(
-        mut self,
-        on_ask: Option<Bound<'py, PyAny>>,
-        ask_seconds: Option<Bound<'py, PyAny>>,
-    ) -> Self {
-        self.on_ask = on_ask;
-        self.ask_seconds = ask_seconds;
-        self
-    }
-
-    /// The same, with a log of decisions.
-    pub fn logging(self, log: Option<Bound<'py, PyAny>>) -> Self {
-        Self { log, ..self }
-    }
-
     /// Checks everything, installs what is missing, makes a configuration of guards. `given` is the
     /// argument of the audit event `audit_perms.set_config`.
     pub fn configure(
@@ -180,7 +140,6 @@ fn prepare(py: Python<'_>, allowed: &Allowed, asks: bool) -> PyResult<()> {
     deny::prepare(py, allowed.stated.on_violation)
 }
 
-/// The tool id that the host chose; `None` if it chose none.
 fn read_tool_id(given: &OrDefault<'_>) -> PyResult<Option<i32>> {
     let OrDefault::Given(given) = given else {
         return Ok(None);

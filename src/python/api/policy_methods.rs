@@ -211,17 +211,17 @@ impl PyPolicy {
     ) -> PyResult<AuditPerms> {
         wrong_calls::check_named("Policy.guard", named)?;
         let options = GuardOptions {
+            before_deny,
+            on_call,
+            data,
+            tool_id,
+            monitor_calls,
+            on_denied,
             retire_sites,
-            ..GuardOptions::new(
-                before_deny,
-                on_call,
-                data,
-                tool_id,
-                monitor_calls,
-                on_denied,
-            )
-            .asking(on_ask, ask_seconds)
-            .logging(log)
+            on_ask,
+            ask_seconds,
+            log,
+            ..GuardOptions::default()
         };
         let config = options.configure(slf.as_any(), || slf.get().allowed(slf.py()))?;
         Ok(AuditPerms::new(config))
@@ -248,14 +248,15 @@ impl PyPolicy {
         wrong_calls::check_named("Policy.observe", named)?;
         let py = slf.py();
         let enforces = read_bool(&enforce, "enforce", false)?;
-        let options = GuardOptions::new(
+        let options = GuardOptions {
             before_deny,
             on_call,
             data,
             tool_id,
             monitor_calls,
             on_denied,
-        );
+            ..GuardOptions::default()
+        };
         let config = options.configure(slf.as_any(), || {
             let log = log.as_ref().map(|path| {
                 let file = audit_log::open_path(path, "log", "None, str, bytes or os.PathLike")?;
@@ -297,16 +298,18 @@ impl PyPolicy {
         if let Some(before) = installed::installed(py) {
             installed::check_stricter(py, slf.get(), before.get())?;
         }
-        let options = GuardOptions::new(
+        let options = GuardOptions {
             before_deny,
             on_call,
             data,
             tool_id,
             monitor_calls,
             on_denied,
-        )
-        .asking(on_ask, ask_seconds)
-        .logging(log);
+            on_ask,
+            ask_seconds,
+            log,
+            ..GuardOptions::default()
+        };
         let config = options.configure(slf.as_any(), || slf.get().allowed(py))?;
         scope::install_for_good(py, config, slf.clone().into_any().unbind())
     }
@@ -561,7 +564,6 @@ impl PyPolicy {
     }
 }
 
-/// Text that is given as an argument.
 fn str_of(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<String> {
     let text = given.cast::<PyString>();
     let text = text.map_err(|_| errors::wrong_type(argument, "str", given))?;

@@ -170,7 +170,9 @@ pub fn named_packages(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<S
 }
 
 /// An argument, or its default when the caller leaves it out (`None` is an argument).
+#[derive(Default)]
 pub enum OrDefault<'py> {
+    #[default]
     Default,
     Given(Bound<'py, PyAny>),
 }

@@ -81,13 +81,11 @@ impl Tool {
     }
 }
 
-/// The configuration of guards of a policy.
 fn config_of(policy: &Bound<'_, PyAny>) -> PyResult<Py<AuditCfg>> {
     let Ok(policy) = policy.cast::<PyPolicy>() else {
         return Err(errors::wrong_type("policy", "None or a Policy", policy));
     };
-    let default = || OrDefault::Default;
-    let options = GuardOptions::new(None, None, None, default(), default(), None);
+    let options = GuardOptions::default();
     options.configure(policy.as_any(), || policy.get().allowed(policy.py()))
 }
 
@@ -256,7 +254,6 @@ pub fn own_name<'py>(function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyStri
     })
 }
 
-/// The text of a function.
 pub fn own_doc(function: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
     let text = function.attr_opt("__doc__")?;
     let text = text.filter(|text| text.is_instance_of::<PyString>());
