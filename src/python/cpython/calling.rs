@@ -72,7 +72,6 @@ pub fn held<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Calls an object.
 pub fn call<'py>(
     callable: &Bound<'py, PyAny>,
     args: &Bound<'py, PyTuple>,
@@ -163,6 +162,14 @@ pub fn list<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     converted(object, Conversion::List)
 }
 
+/// The answer of a function of C, which is -1 for an error.
+fn checked(py: Python<'_>, answer: c_int) -> PyResult<c_int> {
+    match answer {
+        -1 => Err(PyErr::fetch(py)),
+        answer => Ok(answer),
+    }
+}
+
 /// Returns whether an object is true.
 pub fn is_true(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     // SAFETY: it takes any object, on an attached thread.
@@ -170,13 +177,9 @@ pub fn is_true(object: &Bound<'_, PyAny>) -> PyResult<bool> {
         let is_true: Test = unwinding(ffi::PyObject_IsTrue as *const ());
         is_true(object.as_ptr())
     });
-    match answer {
-        -1 => Err(PyErr::fetch(object.py())),
-        answer => Ok(answer != 0),
-    }
+    Ok(checked(object.py(), answer)? != 0)
 }
 
-/// An attribute.
 pub fn getattr<'py>(
     object: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
@@ -211,7 +214,6 @@ pub fn getattr_opt<'py>(
     }
 }
 
-/// The result of comparing two objects.
 pub fn compare<'py>(
     one: &Bound<'py, PyAny>,
     other: &Bound<'py, PyAny>,
@@ -273,7 +275,6 @@ pub fn encode<'py>(text: &Bound<'py, PyString>, encoding: &str) -> PyResult<Boun
     call(&encode, &PyTuple::new(text.py(), [encoding])?, None)
 }
 
-/// Sets an attribute.
 fn set_attribute(
     object: &Bound<'_, PyAny>,
     name: &Bound<'_, PyString>,
@@ -284,10 +285,7 @@ fn set_attribute(
         let set: SetAttribute = unwinding(ffi::PyObject_SetAttr as *const ());
         set(object.as_ptr(), name.as_ptr(), value.as_ptr())
     });
-    match answer {
-        -1 => Err(PyErr::fetch(object.py())),
-        _ => Ok(()),
-    }
+    checked(object.py(), answer).map(drop)
 }
 
 /// `isinstance(object, class)`.
@@ -297,10 +295,7 @@ pub fn is_instance(object: &Bound<'_, PyAny>, class: &Bound<'_, PyAny>) -> PyRes
         let is_instance: IsInstance = unwinding(ffi::PyObject_IsInstance as *const ());
         is_instance(object.as_ptr(), class.as_ptr())
     });
-    match answer {
-        -1 => Err(PyErr::fetch(object.py())),
-        answer => Ok(answer != 0),
-    }
+    Ok(checked(object.py(), answer)? != 0)
 }
 
 /// Issues a warning of the innermost frame.
@@ -310,10 +305,7 @@ pub fn warn(category: &Bound<'_, PyAny>, text: &CStr) -> PyResult<()> {
         let warn: Warn = unwinding(ffi::PyErr_WarnEx as *const ());
         warn(category.as_ptr(), text.as_ptr(), 1)
     });
-    match answer {
-        -1 => Err(PyErr::fetch(category.py())),
-        _ => Ok(()),
-    }
+    checked(category.py(), answer).map(drop)
 }
 
 /// Hands an error that nobody can catch to `sys.unraisablehook`.
@@ -326,7 +318,6 @@ pub fn write_unraisable(py: Python<'_>, error: PyErr) {
     });
 }
 
-/// Imports a module.
 pub fn import<'py>(
     py: Python<'py>,
     name: impl IntoPyObject<'py, Target = PyString>,
@@ -366,7 +357,6 @@ fn converted_into<'py, V: IntoPyObject<'py>>(
 /// What PyO3's methods of objects do, and a thread that is unwound in it is held. The linter denies
 /// those of PyO3 (`clippy.toml`).
 pub trait Calling<'py> {
-    /// The object.
     fn object(&self) -> &Bound<'py, PyAny>;
 
     /// `object.name`.
