@@ -20,7 +20,6 @@ use crate::python::guard::scope::{self, Current};
 use crate::python::logs::audit_log::{self, LogFile, Sink};
 use crate::python::values::{decode, errors};
 
-/// The values that a log is made of.
 const FILES: &str = "a path, a file descriptor or a function that takes lines";
 
 #[doc = doc!("AuditLog")]
@@ -183,7 +182,6 @@ fn read_name(given: &Bound<'_, PyAny>) -> PyResult<Arc<str>> {
     Ok(name.to_string_lossy().as_ref().into())
 }
 
-/// Opens the file of a log, or shares the descriptor.
 fn open(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
     if given.is_instance_of::<PyInt>() && !given.is_instance_of::<PyBool>() {
         return share(given);
@@ -227,7 +225,6 @@ fn share(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
     Err(errors::wrong_type("file", "a path or a function", given))
 }
 
-/// Sees to it that all logs are written when the process ends.
 fn at_end(_py: Python<'_>) -> PyResult<()> {
     #[cfg(unix)]
     {

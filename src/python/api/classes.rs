@@ -21,9 +21,6 @@ use crate::python::pools::workers;
 use crate::python::wrapped::{callbacks_later, executors, threads};
 
 /// Makes them all: later there may be no memory, and PyO3 panics then.
-///
-/// # Errors
-/// The error that importing the class of denials raises.
 pub fn all(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyType>>> {
     let mut classes = vec![
         py.get_type::<active::Active>(),

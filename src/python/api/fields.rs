@@ -76,7 +76,6 @@ fn set_named<S>(
     Ok(())
 }
 
-/// A field as a Python value.
 pub fn get<'py, S>(py: Python<'py>, of: &S, field: &Field<S>) -> PyResult<Bound<'py, PyAny>> {
     let bool = |value: bool| PyBool::new(py, value).to_owned().into_any();
     let name = |name: Option<&str>| Ok(name.into_pyobject(py)?.into_any());

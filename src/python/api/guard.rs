@@ -36,7 +36,6 @@ pub struct AuditPerms {
 }
 
 impl AuditPerms {
-    /// Guards of this configuration.
     pub fn new(config: Py<AuditCfg>) -> Self {
         Self {
             config: Mutex::new(config),
@@ -223,7 +222,6 @@ impl Default for State {
 }
 
 impl Guard {
-    /// One of these guards, not entered yet.
     pub fn new(perms: Py<AuditPerms>) -> Self {
         Self {
             perms,

@@ -8,7 +8,6 @@ use crate::python::configuration::resolve;
 use crate::python::denials::denial;
 use crate::python::guard::scope;
 
-/// The policy that was installed last.
 pub fn installed(py: Python<'_>) -> Option<Bound<'_, PyPolicy>> {
     let last = scope::installed().next()?;
     last.policy.bind(py).clone().cast_into().ok()

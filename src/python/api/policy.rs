@@ -31,7 +31,6 @@ pub struct PyPolicy {
 }
 
 impl PyPolicy {
-    /// The fields of the policy.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
@@ -72,7 +71,6 @@ impl PyPolicy {
         })
     }
 
-    /// The permissions of its guards.
     pub fn allowed(&self, py: Python<'_>) -> PyResult<Allowed> {
         if let Some(resolved) = &self.resolved {
             return Ok(resolved.clone_ref(py));
@@ -170,7 +168,6 @@ impl PyPolicy {
         Self::parse(py, &text, in_pyproject, &name)
     }
 
-    /// A field as a Python value.
     pub fn field<'py>(&self, py: Python<'py>, field: &str) -> PyResult<Bound<'py, PyAny>> {
         match &self.on_violation {
             Some(call) if field == "on_violation" => Ok(call.bind(py).clone()),

@@ -29,9 +29,6 @@ pub struct Question {
 
 impl Question {
     /// The answers of guards with this policy.
-    ///
-    /// # Errors
-    /// The error of resolving a path of the file of answers.
     pub fn approvals(self, py: Python<'_>, policy: &Policy) -> PyResult<Approvals> {
         Approvals::new(py, self.ask, self.kept, self.held, policy)
     }
@@ -104,7 +101,6 @@ pub fn read(
     }))
 }
 
-/// The class of files of answers.
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CLASS: Once<Py<PyType>> = Once::new();
     imported(py, &CLASS, "Approvals")
@@ -116,7 +112,6 @@ fn up_to_class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     imported(py, &CLASS, "_UpTo")
 }
 
-/// A class of `fastaudit_rs.approvals`.
 fn imported<'py>(
     py: Python<'py>,
     kept: &'static Once<Py<PyType>>,

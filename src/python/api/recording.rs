@@ -21,7 +21,6 @@ use crate::python::denials::report::{self, Effect};
 use crate::python::logs::recorder::Entry;
 use crate::python::values::decode;
 
-/// The call that makes an observer.
 const CALL: &str = "policy.observe()";
 
 /// The number of entries of a directory that are named one by one before it may stand for them.
@@ -35,7 +34,6 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Guards of this configuration that record.
     pub fn new(perms: Py<AuditPerms>, policy: Py<PyPolicy>) -> Self {
         Self { perms, policy }
     }
@@ -224,7 +222,6 @@ fn read_threshold(given: &Bound<'_, PyAny>) -> PyResult<usize> {
     }
 }
 
-/// The names in a directory.
 fn list(dir: &[u8]) -> Option<Vec<Vec<u8>>> {
     let entries = std::fs::read_dir(decode::native_path(PathBuf::from_slice(dir))).ok()?;
     entries

@@ -101,7 +101,6 @@ pub struct Interrupts(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// The thread that may be interrupted.
     thread: Option<u64>,
     /// The number of functions of the host that it is in.
     held: usize,
@@ -199,7 +198,7 @@ impl Interrupts {
     }
 }
 
-/// Puts an interrupt into a thread; returns whether there is such a thread.
+/// Returns whether there is such a thread.
 fn put(py: Python<'_>, thread: u64) -> bool {
     let error = py.get_type::<PyKeyboardInterrupt>();
     raw::raise_in_thread(py, thread, error.as_any())

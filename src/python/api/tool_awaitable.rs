@@ -30,12 +30,10 @@ enum State {
     Given(Py<PyTuple>, Option<Py<PyDict>>, Option<Rights>),
     /// It rests.
     Suspended(Py<PyAny>, Option<Rights>),
-    /// A step of it runs.
     Running,
     Over,
 }
 
-/// A step of a coroutine.
 enum Step<'py> {
     Send(Bound<'py, PyAny>),
     Throw(PyErr),
@@ -43,7 +41,6 @@ enum Step<'py> {
 }
 
 impl ToolAwaitable {
-    /// A call with these arguments.
     pub fn new(
         tool: Arc<Function>,
         args: Bound<'_, PyTuple>,
@@ -146,13 +143,11 @@ impl ToolAwaitable {
     }
 }
 
-/// The end of a call.
 enum Ended<'py> {
     With(Bound<'py, PyAny>),
     By(PyErr),
 }
 
-/// Makes one step of a coroutine.
 fn advance<'py>(coroutine: &Bound<'py, PyAny>, step: &Step<'py>) -> PyResult<Bound<'py, PyAny>> {
     let py = coroutine.py();
     let call = |name: &str, args: Bound<'py, PyTuple>| {

@@ -17,7 +17,6 @@ use crate::python::values::errors;
 /// The other way to hand an object over.
 const OR_RAW: &str = ", or make the tool with raw=True";
 
-/// The function behind a tool.
 pub struct Function {
     pub function: Py<PyAny>,
     pub name: Py<PyString>,
@@ -60,9 +59,6 @@ impl Function {
     }
 
     /// The result that the caller gets.
-    ///
-    /// # Errors
-    /// The same.
     pub fn result<'py>(&self, result: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         if self.raw {
             return Ok(result);
@@ -168,13 +164,11 @@ static TOOL_ERROR: Once<Py<PyType>> = Once::new();
 /// The logger that gets the errors as they are.
 const LOGGER: &str = "fastaudit_rs.tools";
 
-/// Finds the class of errors.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     denial::prepare(py)?;
     class(py).map(|_| ())
 }
 
-/// The class of errors that are not Python's own.
 pub fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     let class = TOOL_ERROR.get_or_try_init(py, || {
         let class = calling::import(py, "fastaudit_rs.tool_error")?.attr("ToolError")?;

@@ -10,7 +10,6 @@ use pyo3::prelude::*;
 /// `PY_VECTORCALL_ARGUMENTS_OFFSET`: the bit that says that the place before the first may be used.
 const OFFSET: usize = 1 << (usize::BITS - 1);
 
-/// Returns the number of positional arguments that a vectorcall has.
 #[inline(always)]
 pub(super) fn positional(nargsf: usize) -> usize {
     nargsf & !OFFSET
@@ -45,13 +44,11 @@ impl<'a> CallArguments<'a> {
         }
     }
 
-    /// Returns the number of positional arguments.
     #[inline]
     pub fn positional(&self) -> usize {
         positional(self.nargsf)
     }
 
-    /// Returns the number of arguments given by name.
     pub fn named(&self) -> usize {
         if self.kwnames.is_null() {
             return 0;
@@ -153,7 +150,6 @@ pub(super) type WithKeywords =
 pub(super) type Init =
     unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> c_int;
 
-/// The calling convention of a function, and the function.
 #[derive(Clone, Copy)]
 pub(super) enum Convention {
     /// A function object by its own vectorcall.
@@ -220,7 +216,6 @@ pub(super) enum FoundArgument {
 }
 
 impl Original {
-    /// One of a function that was not replaced yet.
     pub const fn unknown() -> Self {
         Self(OnceLock::new())
     }
@@ -230,7 +225,6 @@ impl Original {
         self.0.get().map(|kept| kept.convention)
     }
 
-    /// The address of the function; `None` if none was replaced.
     pub(super) fn own(&self) -> Option<usize> {
         self.0.get().map(|kept| kept.own)
     }

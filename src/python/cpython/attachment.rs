@@ -7,7 +7,6 @@ use pyo3::ffi::{self, PyThreadState};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 
-/// How a thread stands to the interpreter.
 #[derive(Clone, Copy)]
 pub enum Attachment<'py> {
     /// It runs Python, or native code that Python called, and holds the lock.
@@ -59,7 +58,6 @@ pub fn is_of_native_thread(_py: Python<'_>) -> bool {
 
 /// What is noted as a thread lets the lock go, for as long as it does.
 pub trait Release: 'static {
-    /// The note.
     type Note: 'static;
 
     /// Returns whether anything is to be noted. Asked each time: it is to cost nothing.

@@ -14,7 +14,6 @@ use crate::python::cpython::once::Once;
 /// A call that is about to be made: the code object, the offset, the callee and its first argument.
 #[derive(Clone, Copy)]
 pub struct CallEvent<'a> {
-    /// The thread that makes it.
     pub py: Python<'a>,
     all: &'a [*mut PyObject; 4],
 }
@@ -45,21 +44,14 @@ pub trait Monitor: 'static {
     fn ended(py: Python<'_>) -> Returned;
 }
 
-/// Makes a callback.
 pub type NewCallback = for<'py> fn(Python<'py>) -> PyResult<Bound<'py, PyAny>>;
 
 /// The callback for calls that are about to be made.
-///
-/// # Errors
-/// `MemoryError`.
 pub fn of_call<M: Monitor>(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     new_callback(py, call::<M>)
 }
 
 /// The callback for native calls that have ended.
-///
-/// # Errors
-/// `MemoryError`.
 pub fn of_end<M: Monitor>(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     new_callback(py, ended::<M>)
 }
@@ -102,17 +94,14 @@ unsafe extern "C" fn ended<M: Monitor>(
 pub struct Forever(Once<Py<PyAny>>);
 
 impl Forever {
-    /// An object that is not known yet.
     pub const fn unknown() -> Self {
         Self(Once::new())
     }
 
-    /// Sets it, once for the process.
     pub fn set(&self, object: &Bound<'_, PyAny>) {
         let _ = self.0.set(object.py(), object.clone().unbind());
     }
 
-    /// Returns whether an object is this one.
     pub fn is(&self, object: &Bound<'_, PyAny>) -> bool {
         self.0.get(object.py()).is_some_and(|own| object.is(own))
     }

@@ -44,13 +44,11 @@ impl Returned {
         Self(None)
     }
 
-    /// Python's `None`.
     #[inline]
     pub fn none(py: Python<'_>) -> Self {
         Self(Some(py.None()))
     }
 
-    /// Returns whether there is an exception and no result.
     pub fn has_failed(&self) -> bool {
         self.0.is_none()
     }
@@ -157,12 +155,10 @@ impl<'a> Called<'a> {
         )
     }
 
-    /// Runs our own part of the call, as `ours` does.
     pub fn ours<T>(&self, work: impl FnOnce(Python<'a>) -> PyResult<T>) -> Option<T> {
         ours(self.py, work)
     }
 
-    /// Makes the call.
     pub fn make(self) -> Returned {
         let CallArguments {
             args,
@@ -340,22 +336,18 @@ impl<'a> CalledByTuple<'a> {
         self.object
     }
 
-    /// The arguments by position.
     pub fn args(&self) -> Borrowed<'a, 'a, PyTuple> {
         self.args
     }
 
-    /// The arguments by name, if any.
     pub fn kwargs(&self) -> Option<Borrowed<'a, 'a, PyDict>> {
         self.kwargs
     }
 
-    /// Runs our own part of the call, as `ours` does.
     pub fn ours<T>(&self, work: impl FnOnce(Python<'a>) -> PyResult<T>) -> Option<T> {
         ours(self.py, work)
     }
 
-    /// Makes the call.
     pub fn make(self) -> Returned {
         let (object, args) = (self.object.as_ptr(), self.args.as_ptr());
         let kwargs = self.kwargs.map_or(std::ptr::null_mut(), |all| all.as_ptr());
@@ -381,7 +373,6 @@ impl<'a> CalledByTuple<'a> {
         }
     }
 
-    /// Makes the call with other arguments by name.
     pub fn make_with(self, kwargs: Bound<'_, PyDict>) -> Returned {
         let kwargs = ManuallyDrop::new(kwargs);
         let called = CalledByTuple {
@@ -393,7 +384,6 @@ impl<'a> CalledByTuple<'a> {
         result
     }
 
-    /// Calls another function with the arguments.
     pub fn make_of(self, function: Bound<'_, PyAny>) -> Returned {
         let function = ManuallyDrop::new(function);
         let called = CalledByTuple {

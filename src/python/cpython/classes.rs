@@ -21,7 +21,6 @@ pub fn make_concrete(class: &Bound<'_, PyType>) {
     change_flags(class, |flags| flags & !ffi::Py_TPFLAGS_IS_ABSTRACT);
 }
 
-/// Keeps Python code from changing a class.
 pub fn make_immutable(class: &Bound<'_, PyType>) {
     change_flags(class, |flags| flags | ffi::Py_TPFLAGS_IMMUTABLETYPE);
 }

@@ -54,10 +54,9 @@ pub fn audit(py: Python<'_>, event: &CStr, args: &[&Bound<'_, PyAny>]) -> PyResu
             _ => PySys_Audit(event, ptr::null()),
         }
     });
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(PyErr::fetch(py))
+    match result {
+        0 => Ok(()),
+        _ => Err(PyErr::fetch(py)),
     }
 }
 
@@ -74,7 +73,6 @@ pub fn or_set_error<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> Re
     with_attachment_counted(py, || work().map_err(|error| error.restore(py)))
 }
 
-/// Returns whether the interpreter is being torn down.
 pub fn is_finalizing(_py: Python<'_>) -> bool {
     is_finalizing_anywhere()
 }
@@ -155,15 +153,11 @@ impl Drop for EnteredContext<'_, '_> {
     }
 }
 
-/// Returns whether an object is a context.
 pub fn is_context(object: &Bound<'_, PyAny>) -> bool {
     object.get_type_ptr() == &raw mut ffi::PyContext_Type
 }
 
 /// A copy of a context, or a new one that is empty.
-///
-/// # Errors
-/// `MemoryError`.
 pub fn copy_context<'py>(
     py: Python<'py>,
     context: Option<&Bound<'py, PyAny>>,
@@ -178,7 +172,6 @@ pub fn copy_context<'py>(
     }
 }
 
-/// Makes a context variable without a default.
 pub fn new_context_var<'py>(py: Python<'py>, name: &CStr) -> PyResult<Bound<'py, PyAny>> {
     let class = calling::import(py, "_contextvars")?.attr("ContextVar")?;
     class.invoke1((name.to_string_lossy(),))
@@ -219,14 +212,12 @@ pub fn context_var_set<'py>(
 pub fn context_var_reset(var: &Bound<'_, PyAny>, token: &Bound<'_, PyAny>) -> PyResult<()> {
     // SAFETY: `var` is a context variable and `token` one of its tokens.
     let result = unsafe { ffi::PyContextVar_Reset(var.as_ptr(), token.as_ptr()) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(PyErr::fetch(var.py()))
+    match result {
+        0 => Ok(()),
+        _ => Err(PyErr::fetch(var.py())),
     }
 }
 
-/// A module that was imported before.
 pub fn imported_module<'py>(
     py: Python<'py>,
     name: &Bound<'py, PyString>,
@@ -282,7 +273,6 @@ pub fn is_subtype(class: &Bound<'_, PyType>, base: &Bound<'_, PyType>) -> bool {
     class.mro().iter().any(|own| own.is(base))
 }
 
-/// Returns whether the object is a function made by Python code.
 pub fn is_python_function(object: &Bound<'_, PyAny>) -> bool {
     object.get_type_ptr() == &raw mut ffi::PyFunction_Type
 }
@@ -340,7 +330,6 @@ pub enum FsBytes<'a, 'py> {
 }
 
 impl FsBytes<'_, '_> {
-    /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Self::Shared(bytes) => bytes,

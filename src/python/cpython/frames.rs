@@ -28,12 +28,10 @@ pub fn current_globals(py: Python<'_>) -> Option<Bound<'_, PyDict>> {
     globals.and_then(|globals| globals.cast_into().ok())
 }
 
-/// The code of a frame.
 pub fn code<'py>(frame: &Bound<'py, PyFrame>) -> Bound<'py, PyAny> {
     PyFrameMethods::code(frame).into_any()
 }
 
-/// Returns whether an object is code.
 pub fn is_code(object: &Bound<'_, PyAny>) -> bool {
     object.get_type_ptr() == &raw mut ffi::PyCode_Type
 }
@@ -173,7 +171,6 @@ fn all() -> MutexGuard<'static, All> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The note of a kind on some code; 0 if there is none.
 pub fn get(code: &Bound<'_, PyAny>, kind: NoteKind) -> usize {
     (notes(&all(), code) >> kind.shift) & kind.mask
 }

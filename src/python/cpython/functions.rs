@@ -28,7 +28,6 @@ pub struct NativeFunction {
 }
 
 impl NativeFunction {
-    /// Returns whether it names no module as its own.
     #[cfg(Py_3_12)]
     pub fn has_no_module(&self) -> bool {
         self.module.is_null()
@@ -39,7 +38,6 @@ impl NativeFunction {
 pub struct Builtin<'a, 'py>(&'a Bound<'py, PyAny>);
 
 impl<'a, 'py> Builtin<'a, 'py> {
-    /// The object as a native function, if it is one.
     pub fn cast(object: &'a Bound<'py, PyAny>) -> Option<Self> {
         // No other class can derive from the first.
         let class = object.get_type_ptr();
@@ -73,7 +71,6 @@ impl<'a, 'py> Builtin<'a, 'py> {
         self.entry().ml_meth.as_ptr().cast()
     }
 
-    /// Its `__name__`.
     #[cfg(Py_3_12)]
     pub fn name(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
         let name = name_of(self.entry()).to_string_lossy();
@@ -111,9 +108,6 @@ impl<'a, 'py> Builtin<'a, 'py> {
 
     /// Returns another function object that does the same, which the garbage collector shows to
     /// nobody.
-    ///
-    /// # Errors
-    /// `MemoryError`.
     #[cfg(Py_3_12)]
     pub fn copy(&self) -> PyResult<Bound<'py, PyAny>> {
         let raw = self.raw();
@@ -152,7 +146,6 @@ impl<'a, 'py> Builtin<'a, 'py> {
         }
     }
 
-    /// The error for keyword arguments of a function that takes none.
     pub(super) fn takes_no_names(&self) -> PyErr {
         let name = name_of(self.entry()).to_string_lossy();
         PyTypeError::new_err(format!("{name}() takes no keyword arguments"))
@@ -164,7 +157,6 @@ impl<'a, 'py> Builtin<'a, 'py> {
         unsafe { Bound::from_borrowed_ptr_or_opt(self.0.py(), self.get().receiver) }
     }
 
-    /// Its `__module__`.
     #[cfg(Py_3_12)]
     pub fn module(&self) -> Option<Bound<'py, PyAny>> {
         // SAFETY: null, or an object that the function keeps alive.
@@ -172,7 +164,6 @@ impl<'a, 'py> Builtin<'a, 'py> {
     }
 }
 
-/// The name in the entry of a function or a method.
 fn name_of(entry: &ffi::PyMethodDef) -> &CStr {
     // SAFETY: the entry of a function object has a NUL-terminated name, which lives as long as it.
     unsafe { CStr::from_ptr(entry.ml_name) }
@@ -252,14 +243,12 @@ pub struct MethodDescriptor<'a, 'py> {
 }
 
 impl<'a, 'py> MethodDescriptor<'a, 'py> {
-    /// The object as a method, if it is one.
     pub fn cast(object: &'a Bound<'py, PyAny>) -> Option<Self> {
         let is_method = object.get_type_ptr() == &raw mut ffi::PyMethodDescr_Type;
         let entry = descriptor_entry(object).filter(|_| is_method)?;
         Some(Self { object, entry })
     }
 
-    /// The calling convention of its function; `None` if it is not known here.
     pub(super) fn convention(&self) -> Option<Convention> {
         const KEYWORDS: c_int = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
         const OF_CLASS: c_int = ffi::METH_METHOD | KEYWORDS;
@@ -282,7 +271,6 @@ impl<'a, 'py> MethodDescriptor<'a, 'py> {
         }
     }
 
-    /// Its function, whichever of the union's pointers it is.
     pub fn function(&self) -> *const () {
         self.entry.ml_meth.as_ptr().cast()
     }

@@ -14,7 +14,6 @@ unsafe extern "C" {
     fn PySys_AddAuditHook(hook: AuditHook, data: *mut c_void) -> c_int;
 }
 
-/// An event that is being raised.
 #[derive(Clone, Copy)]
 pub struct Raised<'a> {
     name: *const c_char,
@@ -23,21 +22,18 @@ pub struct Raised<'a> {
 }
 
 impl<'a> Raised<'a> {
-    /// The first byte of its name.
     #[inline(always)]
     pub fn first_byte(self) -> u8 {
         // SAFETY: the name has a byte at least, as it is NUL-terminated.
         unsafe { *self.name.cast::<u8>() }
     }
 
-    /// Its name.
     #[inline]
     pub fn name(self) -> &'a CStr {
         // SAFETY: the name is NUL-terminated, and lives while the event is raised.
         unsafe { CStr::from_ptr(self.name) }
     }
 
-    /// Looks at its arguments.
     #[inline(always)]
     pub fn with_args<R>(self, look: impl FnOnce(&Bound<'_, PyTuple>) -> R) -> R {
         // SAFETY: CPython raises no event on a thread that is not attached: it makes the tuple of

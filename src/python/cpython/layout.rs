@@ -175,7 +175,6 @@ pub fn code_of<'py>(object: &Bound<'py, PyAny>) -> impl Iterator<Item = usize> +
     codes.into_iter()
 }
 
-/// Returns whether the object is a native `__new__`.
 pub fn is_new(object: Callee<'_, '_>) -> bool {
     matches!(native_entry(object), Some(NativeEntry::New(_)))
 }
@@ -211,27 +210,23 @@ pub fn bound_method<'a, 'py>(object: Callee<'a, 'py>) -> Option<(usize, Callee<'
     }
 }
 
-/// Returns whether the object is a class.
 #[inline]
 pub fn is_class(object: Callee<'_, '_>) -> bool {
     // SAFETY: the object is alive; only flags of its type are read.
     unsafe { ffi::PyType_Check(object.as_ptr()) != 0 }
 }
 
-/// The object as a class, if it is one.
 #[inline]
 pub fn as_class<'a, 'py>(object: Callee<'a, 'py>) -> Option<Borrowed<'a, 'py, PyType>> {
     // SAFETY: it is one.
     is_class(object).then(|| unsafe { object.cast_unchecked() })
 }
 
-/// Returns whether the object is a function made by Python code.
 #[inline]
 pub fn is_python_function(object: Callee<'_, '_>) -> bool {
     class_of(object) == &raw mut ffi::PyFunction_Type
 }
 
-/// Returns whether the class is a static one of C code.
 pub fn is_static_class(class: &Bound<'_, PyType>) -> bool {
     // SAFETY: the class is alive; only its flags are read.
     unsafe { ffi::PyType_HasFeature(class.as_type_ptr(), ffi::Py_TPFLAGS_HEAPTYPE) == 0 }
@@ -272,7 +267,6 @@ pub fn version_of_type(object: Callee<'_, '_>) -> u64 {
     unsafe { version(class_of(object)) }
 }
 
-/// The class of an object.
 #[inline]
 fn class_of(object: Callee<'_, '_>) -> *mut PyTypeObject {
     object.get_type_ptr()

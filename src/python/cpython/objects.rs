@@ -48,7 +48,6 @@ pub fn buffer_length(object: &Bound<'_, PyAny>) -> Option<u64> {
         .and_then(|buffer| u64::try_from(buffer.len_bytes()).ok())
 }
 
-/// Returns whether functions that take a sequence take the object.
 pub fn is_sequence(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: it takes any object, and runs none of its code.
     unsafe { ffi::PySequence_Check(object.as_ptr()) != 0 }
@@ -111,7 +110,6 @@ pub fn before<'py>(error: &Bound<'py, PyBaseException>) -> Option<Bound<'py, PyB
     before.cast_into().ok()
 }
 
-/// Says that another exception is the direct cause of this one.
 pub fn set_cause(error: &Bound<'_, PyBaseException>, cause: Bound<'_, PyAny>) {
     // SAFETY: both are exceptions, and the function takes the reference.
     unsafe { ffi::PyException_SetCause(error.as_ptr(), cause.into_ptr()) };
@@ -132,9 +130,6 @@ pub fn plain_str<'py>(text: Bound<'py, PyString>) -> PyResult<Bound<'py, PyStrin
 }
 
 /// The actual number as a plain int.
-///
-/// # Errors
-/// `MemoryError`.
 pub fn plain_int<'py>(number: &Bound<'py, PyInt>) -> PyResult<Bound<'py, PyInt>> {
     if number.is_exact_instance_of::<PyInt>() {
         return Ok(number.clone());

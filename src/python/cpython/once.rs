@@ -17,7 +17,6 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A value that is made once.
 pub struct Once<T>(OnceLock<T>);
 
 impl<T> Once<T> {
@@ -25,7 +24,6 @@ impl<T> Once<T> {
         Self(OnceLock::new())
     }
 
-    /// The value, if it was made.
     #[inline]
     pub fn get(&self, _py: Python<'_>) -> Option<&T> {
         self.0.get()
@@ -36,7 +34,6 @@ impl<T> Once<T> {
         self.0.set(value)
     }
 
-    /// The value; it is made if there is none.
     #[inline]
     pub fn get_or_init(&self, py: Python<'_>, make: impl FnOnce() -> T) -> &T {
         let made = self.get_or_try_init(py, || Ok::<_, Infallible>(make()));
@@ -47,9 +44,6 @@ impl<T> Once<T> {
     }
 
     /// The same, if making it may fail.
-    ///
-    /// # Errors
-    /// The error of making it.
     #[inline]
     pub fn get_or_try_init<E>(
         &self,
@@ -78,7 +72,6 @@ impl Interned {
         Self(Once::new(), text)
     }
 
-    /// The text as a Python object.
     #[inline]
     pub fn get<'a, 'py>(&'a self, py: Python<'py>) -> &'a Bound<'py, PyString> {
         let kept = self
@@ -105,19 +98,16 @@ pub(crate) use intern;
 pub struct Published<T: Sync + 'static>(AtomicPtr<T>);
 
 impl<T: Sync + 'static> Published<T> {
-    /// An empty place.
     pub const fn nothing() -> Self {
         Self(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// The value; `None` before there is one.
     #[inline]
     pub fn get(&self) -> Option<&'static T> {
         // SAFETY: the pointer is null, or `set` made it of a reference that is valid for ever.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Puts a value there.
     pub fn set(&self, value: Box<T>) {
         self.0.store(Box::leak(value), Ordering::Release);
     }

@@ -11,9 +11,6 @@ use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::Once;
 
 /// Copies the process, with CPython's own preparations. Returns 0 in the copy.
-///
-/// # Errors
-/// The error of fork(2).
 #[cfg(unix)]
 pub fn fork(py: Python<'_>) -> std::io::Result<i32> {
     fork_into(py, || {})
@@ -21,9 +18,6 @@ pub fn fork(py: Python<'_>) -> std::io::Result<i32> {
 
 /// Copies the process as [`fork`] does. The copy does `first` before it goes on: `first` does system
 /// calls alone.
-///
-/// # Errors
-/// The error of fork(2).
 #[cfg(unix)]
 pub fn fork_into(_py: Python<'_>, first: impl FnOnce()) -> std::io::Result<i32> {
     // SAFETY: the code that runs in the copy is what runs after `os.fork`, and CPython's hooks are
@@ -99,7 +93,7 @@ pub fn write_to_stderr(_py: Python<'_>, text: &CStr) {
     unsafe { ffi::PySys_WriteStderr(c"%s".as_ptr(), text.as_ptr()) };
 }
 
-/// Sets a variable of the environment. The name was read from there, and so has no `=`.
+/// The name was read from the environment, and so has no `=`.
 pub fn set_variable(_py: Python<'_>, name: &OsStr, value: &OsStr) {
     // SAFETY: the GIL is held, by which Python itself guards the environment.
     unsafe { std::env::set_var(name, value) };
@@ -144,7 +138,6 @@ pub fn generation() -> usize {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Notes that Python code made this copy.
 pub fn note_python() {
     OF_PYTHON.store(generation(), Ordering::Relaxed);
 }

@@ -24,19 +24,15 @@ use crate::python::cpython::slots::Slot;
 /// A native function or method that does more: a type without values, of which the compiler makes a
 /// function for each convention.
 pub trait Wrapped: 'static {
-    /// The function as it was.
     fn original() -> &'static Original;
 
-    /// Makes a call of it.
     fn call(called: Called<'_>) -> Returned;
 }
 
 /// The same for a method or a slot that takes a tuple and a dict.
 pub trait WrappedByTuple: 'static {
-    /// The function as it was.
     fn original() -> &'static Original;
 
-    /// Makes a call of it.
     fn call(called: CalledByTuple<'_>) -> Returned;
 }
 
@@ -102,9 +98,6 @@ struct Replaced {
 static REPLACED: Mutex<Vec<Replaced>> = Mutex::new(Vec::new());
 
 /// Routes the calls of such functions elsewhere also in another copy of their module.
-///
-/// # Errors
-/// The error that looking one up raised.
 pub fn replace_again(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let replaced: Vec<_> = {
         let all = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,9 +120,6 @@ pub fn replace_again(module: &Bound<'_, PyAny>) -> PyResult<()> {
 
 /// Routes every call of `module.name` to `W`, once for the process. Does nothing if there is no
 /// such native function.
-///
-/// # Errors
-/// The error that importing the module raises.
 pub fn function<W: Wrapped>(py: Python<'_>, module: &str, name: &str) -> PyResult<()> {
     if W::original().convention().is_some() {
         return Ok(());
@@ -160,9 +150,6 @@ pub fn function<W: Wrapped>(py: Python<'_>, module: &str, name: &str) -> PyResul
 
 /// Routes every call of a method of a class to `W`. Returns false if the class has no such method,
 /// or one with a convention that is not known here.
-///
-/// # Errors
-/// The error that looking the method up raises.
 pub fn method<W: Wrapped>(class: &Bound<'_, PyType>, name: &str) -> PyResult<bool> {
     replace_method(class, name, W::original(), |convention| match convention {
         Convention::Keywords(_) => Some(keywords::<W> as *mut ()),
@@ -176,9 +163,6 @@ pub fn method<W: Wrapped>(class: &Bound<'_, PyType>, name: &str) -> PyResult<boo
 }
 
 /// The same for a method that takes a tuple and a dict.
-///
-/// # Errors
-/// The error that looking the method up raises.
 pub fn method_by_tuple<W: WrappedByTuple>(class: &Bound<'_, PyType>, name: &str) -> PyResult<bool> {
     replace_method(class, name, W::original(), |convention| match convention {
         Convention::Slot(_) => Some(by_tuple::<W> as *mut ()),
@@ -215,9 +199,6 @@ fn replace_method(
 
 /// Makes a slot of a class, and of those below it, hold `W`, and the method by which Python code calls
 /// it.
-///
-/// # Errors
-/// The error that looking for classes raises.
 pub fn slot<W: WrappedByTuple>(class: &Bound<'_, PyType>, slot: Slot) -> PyResult<()> {
     let ours = match slot {
         Slot::Init => init::<W> as *mut (),
@@ -360,18 +341,14 @@ struct Listed<K> {
 
 /// A table, and what makes a call of a function in it.
 pub trait Lists: 'static {
-    /// The kind of a function.
     type Kind: Copy + Send + Sync + 'static;
 
-    /// The functions.
     fn table() -> &'static Table<Self::Kind>;
 
-    /// Makes a call.
     fn call(called: Called<'_>, kind: Self::Kind) -> Returned;
 }
 
 impl<K: Copy + Send + Sync + 'static> Table<K> {
-    /// A table without functions.
     pub const fn new() -> Self {
         Self {
             all: Published::nothing(),
@@ -379,7 +356,6 @@ impl<K: Copy + Send + Sync + 'static> Table<K> {
         }
     }
 
-    /// Returns whether there are no functions in it.
     pub fn is_empty(&self) -> bool {
         self.all().is_empty()
     }
@@ -457,7 +433,6 @@ pub struct OwnMethod(UnsafeCell<ffi::PyMethodDef>);
 unsafe impl Sync for OwnMethod {}
 
 impl OwnMethod {
-    /// The method of this name.
     pub const fn new<W: WrappedByTuple>(name: &'static CStr) -> Self {
         Self(UnsafeCell::new(ffi::PyMethodDef {
             ml_name: name.as_ptr(),
@@ -473,9 +448,6 @@ impl OwnMethod {
     }
 
     /// The function object that calls the method of an object, which it keeps alive.
-    ///
-    /// # Errors
-    /// `MemoryError`.
     pub fn bind<'py>(&'static self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         // SAFETY: the method lives for ever; a new reference or null.
         unsafe {
@@ -484,7 +456,6 @@ impl OwnMethod {
         }
     }
 
-    /// Returns whether the function object calls it.
     pub fn is_method_of(&self, function: &Builtin<'_, '_>) -> bool {
         std::ptr::eq(function.method(), self.0.get())
     }

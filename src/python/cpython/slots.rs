@@ -43,9 +43,6 @@ impl Slot {
     ///
     /// # Safety
     /// `ours` is a function of the slot, and calls the original.
-    ///
-    /// # Errors
-    /// The error that looking for classes raises.
     pub(super) unsafe fn replace(
         self,
         class: &Bound<'_, PyType>,
@@ -108,9 +105,6 @@ pub struct Attribute {
 
 impl Attribute {
     /// The attribute of this name, if it is one.
-    ///
-    /// # Errors
-    /// The error that looking it up raises.
     pub fn of(class: &Bound<'_, PyType>, name: &str) -> PyResult<Option<Self>> {
         let found = class.attr_opt(name)?;
         let Some(entry) = found.as_ref().and_then(getset) else {
@@ -125,10 +119,7 @@ impl Attribute {
         }))
     }
 
-    /// Its value.
-    ///
-    /// # Errors
-    /// The error that reading it raises; `TypeError` for an object of another class.
+    /// Its value; `TypeError` for an object of another class.
     pub fn get<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = object.py();
         self.check(object)?;
@@ -138,10 +129,7 @@ impl Attribute {
         }
     }
 
-    /// Sets it, or deletes it.
-    ///
-    /// # Errors
-    /// The error that setting it raises; `TypeError` for an object of another class.
+    /// Sets it, or deletes it; `TypeError` for an object of another class.
     pub fn set(&self, object: &Bound<'_, PyAny>, value: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         self.check(object)?;
         let value = value.map_or(std::ptr::null_mut(), |value| value.as_ptr());
@@ -172,16 +160,10 @@ fn getset(descriptor: &Bound<'_, PyAny>) -> Option<*mut ffi::PyGetSetDescrObject
 /// A native attribute that is set in another way.
 pub trait WrappedSetter: 'static {
     /// Sets it, or deletes it.
-    ///
-    /// # Errors
-    /// The error that it raises.
     fn set(object: &Bound<'_, PyAny>, value: Option<&Bound<'_, PyAny>>) -> PyResult<()>;
 }
 
 /// Makes an attribute of a class be set by `W`, which calls the original.
-///
-/// # Errors
-/// The error that looking it up raises.
 pub fn setter<W: WrappedSetter>(class: &Bound<'_, PyType>, name: &str) -> PyResult<()> {
     if let Some(descriptor) = class.attr_opt(name)?.as_ref().and_then(getset) {
         // SAFETY: it is such a descriptor, and the GIL is held. The entry lives for ever, and differs in
@@ -233,7 +215,6 @@ impl Truth {
         })
     }
 
-    /// Returns whether an object of the class is true.
     pub fn is_true(&self, object: &Bound<'_, PyAny>) -> bool {
         raw::is_subtype(&object.get_type(), self.class.bind(object.py()))
             // SAFETY: the function is that of the object's class.
