@@ -23,8 +23,6 @@ pub struct Package {
     pub with: Vec<String>,
     /// Environment variables that it sets or reads; `*` at the end stands for whatever follows.
     pub env: Vec<String>,
-    /// Programs that its own code runs to learn of the machine, each with its arguments.
-    pub runs: Vec<String>,
     /// Directories of its own among the temporary files of the machine; `*` as for variables.
     pub keeps: Vec<String>,
 }
@@ -58,7 +56,6 @@ fn package(value: &Value) -> Result<Package, String> {
             "why" => package.why = text(key, value)?,
             "with" => package.with = texts(key, value)?,
             "env" => package.env = texts(key, value)?,
-            "runs" => package.runs = texts(key, value)?,
             "keeps" => package.keeps = texts(key, value)?,
             _ => return Err(format!("has the unknown key {key}")),
         }
@@ -113,7 +110,6 @@ struct Chosen {
     /// The modules, for those who import.
     imports: Vec<String>,
     env: Vec<String>,
-    runs: Vec<String>,
     keeps: Vec<String>,
 }
 
@@ -152,7 +148,6 @@ impl Packages {
         for (name, package) in &*TABLE {
             if chosen.modules.contains(name) {
                 chosen.env.extend(package.env.iter().cloned());
-                chosen.runs.extend(package.runs.iter().cloned());
                 chosen.keeps.extend(package.keeps.iter().cloned());
             }
         }
@@ -216,12 +211,6 @@ impl Packages {
         chosen.is_some_and(|chosen| matches(&chosen.keeps, name))
     }
 
-    /// Returns whether they may run a program, given with its arguments.
-    pub fn may_run(&self, command: &str) -> bool {
-        let chosen = self.0.as_ref();
-        chosen.is_some_and(|chosen| chosen.runs.iter().any(|run| run == command))
-    }
-
     /// The modules whose import may do what is denied otherwise.
     pub fn imports(&self) -> &[String] {
         self.0.as_ref().map_or(&[], |chosen| &chosen.imports)
@@ -272,10 +261,6 @@ mod tests {
         for (name, package) in &table {
             assert!(no_package(name).is_none(), "{name}");
             assert!(package.why.ends_with('.'), "{name} has no reason");
-            for run in &package.runs {
-                let reads = ["lscpu --parse=core", "cat /proc/cpuinfo"].contains(&run.as_str());
-                assert!(reads, "{name}: {run}");
-            }
             for with in &package.with {
                 assert!(table.contains_key(with), "{name}: {with}");
             }
@@ -315,7 +300,6 @@ mod tests {
         };
         let all = named(&["data"]).unwrap();
         assert!(all.have("numpy") && all.have("pandas") && !all.have("elsewhere"));
-        assert!(all.may_run("lscpu --parse=core") && !all.may_run("lscpu"));
         assert!(all.may_set("OMP_NUM_THREADS") && !all.may_set("PATH"));
         let one = named(&["pandas"]).unwrap();
         assert!(one.have("pandas") && one.have("numexpr") && !one.have("torch"));
