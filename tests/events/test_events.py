@@ -4,6 +4,7 @@ import inspect
 import os
 import sys
 import types
+from unittest import mock
 
 import programs
 import pytest
@@ -119,6 +120,21 @@ class TestSensitiveAttributes:
         with guard(), pytest.raises(PermissionError, match=f"__setattr__.*'{name}'"):
             setattr(function, name, value)
         assert function() == 1
+
+    @pytest.mark.original_fails()
+    def test_a_mock_with_the_signature_of_a_function(self, guard):
+        """It copies all attributes of the function to one that it makes."""
+
+        def function(a, *, b=1):
+            return a + b
+
+        with guard():
+            double = mock.create_autospec(function, return_value=3)
+            assert double(1, b=1) == 3
+            with pytest.raises(TypeError, match="unexpected keyword"):
+                double(1, c=1)
+            with mock.patch.object(os.path, "basename", autospec=True, return_value="x"):
+                assert os.path.basename("y") == "x"
 
     @pytest.mark.parametrize("name", ["__doc__", "__module__"])
     def test_documenting_a_class_passes(self, guard, name):

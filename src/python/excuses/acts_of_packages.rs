@@ -9,7 +9,7 @@ use crate::python::callees::distributions;
 use crate::python::cpython::frames;
 use crate::python::frames::stack;
 use crate::python::guard::event::Event;
-use crate::python::importing::imports;
+use crate::python::importing::{imports, stdlib};
 
 /// The events of `ctypes` that need a library which is loaded already.
 const BY_ADDRESS: &[&[u8]] = &[
@@ -37,20 +37,23 @@ pub fn is_one(event: &Event<'_, '_>) -> PyResult<bool> {
     }
 }
 
-/// `__code__` and `__kwdefaults__`, which decorators of some packages assign: guarded code may
-/// replace any Python function by another, so that this opens nothing.
+/// `__code__` and `__kwdefaults__`, which decorators of some packages assign, and the latter
+/// `unittest.mock`: guarded code may replace any Python function by another, so that this opens
+/// nothing.
 fn sets_function(event: &Event<'_, '_>) -> PyResult<bool> {
     let Some(attribute) = event.text(1) else {
         return Ok(false);
     };
-    if attribute != "__code__" && attribute != "__kwdefaults__" {
+    let is_code = attribute == "__code__";
+    if !is_code && attribute != "__kwdefaults__" {
         return Ok(false);
     }
     let Some(frame) = frames::current_frame(event.args.py()) else {
         return Ok(false);
     };
     let code = frames::code(frame.cast()?);
-    Ok(distributions::module_of_code(&code)?.is_some())
+    Ok(distributions::module_of_code(&code)?.is_some()
+        || (!is_code && stdlib::is_standard_library(&code)?))
 }
 
 /// A library that is among the files of a package whose native code may be called.
