@@ -3,7 +3,6 @@
 import asyncio
 import contextvars
 import gc
-import os
 import sys
 import threading
 import weakref
@@ -15,21 +14,6 @@ import pytest
 @pytest.fixture
 def audit_perms(mk_audit, places):
     return mk_audit([places.ok], monitor_calls=False)
-
-
-@pytest.fixture
-def guarded(places):
-    """`guarded()`: whether overreaching is stopped, here and now."""
-    count = iter(range(1_000_000))
-
-    def is_guarded():
-        try:
-            os.mkdir(f"{places.out}/{next(count)}")
-        except PermissionError:
-            return True
-        return False
-
-    return is_guarded
 
 
 def test_only_inside_the_with_block(audit_perms, guarded):

@@ -1,4 +1,4 @@
-"""The proxy of sandboxes by itself: each connection is one that a sandbox's process could make."""
+"""Sandboxes that tests share, and the proxy of sandboxes by itself."""
 
 import contextlib
 import socket
@@ -8,6 +8,42 @@ import pytest
 from egress_servers import resolver
 
 from fastaudit_rs import Network
+
+
+@contextlib.contextmanager
+def loose():
+    """A sandbox where the kernel alone is to say no."""
+    pytest.importorskip("sandlock")
+    from sandboxes import LOOSE
+
+    from fastaudit_rs import Limits, Sandbox
+
+    with Sandbox(LOOSE, Limits(wall_seconds=20)) as made:
+        yield made
+
+
+@pytest.fixture
+def sandbox():
+    with loose() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with loose() as made:
+        yield made
+
+
+@pytest.fixture
+def session(shared):
+    with shared.session() as made:
+        yield made
+
+
+@pytest.fixture
+def out(tmp_path):
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
 
 
 @pytest.fixture

@@ -89,11 +89,6 @@ class TestRunning:
         ran = make_sandbox().run("import sys; print(len(sys.stdin.read()))", input="x" * 1_000_000)
         assert ran.stdout == "1000000\n"
 
-    def test_many_in_a_row(self, make_sandbox):
-        sandbox = make_sandbox()
-        for number in range(15):
-            assert sandbox.run(f"print({number})", input="x").stdout == f"{number}\n"
-
     def test_side_by_side(self, make_sandbox):
         async def main():
             sandboxes = [make_sandbox() for _ in range(4)]
@@ -212,15 +207,6 @@ class TestPolicy:
             assert "'MODE'" in sandbox.run(shown).stdout
         with Sandbox(LOOSE, env={"API_KEY": "given"}) as sandbox:
             assert sandbox.run("import os; print(os.environ['API_KEY'])").stdout == "given\n"
-
-    def test_the_environment_of_the_host_cannot_be_read(self, make_sandbox, monkeypatch):
-        code = """
-            import subprocess
-            done = subprocess.run(["sh", "-c", f"cat /proc/{HOST}/environ"], capture_output=True)
-            print(done.stdout, done.returncode != 0)
-        """
-        code = textwrap.dedent(code).replace("{HOST}", str(os.getpid()))
-        assert make_sandbox().run(code).stdout == "b'' True\n"
 
 
 class TestLimits:
@@ -362,21 +348,6 @@ class TestDirectory:
         for attempt in (sandbox.read_file, lambda name: sandbox.write_file(name, "x")):
             with pytest.raises(ValueError, match="is not in the directory of the sandbox"):
                 attempt(name)
-
-    @pytest.mark.holds("host", promises.INSIDE)
-    def test_links_that_lead_out(self, make_sandbox, tmp_path):
-        (tmp_path / "secret").write_text("x")
-        sandbox = make_sandbox(LOOSE.replace(write=None))
-        code = (
-            f"import os; os.symlink({str(tmp_path)!r}, 'link'); os.symlink('/etc/passwd', 'file')"
-        )
-        assert sandbox.run(code).success
-        for name in ("link/secret", "file"):
-            with pytest.raises(ValueError):
-                sandbox.read_file(name)
-            with pytest.raises(ValueError):
-                sandbox.write_file(name, "y")
-        assert (tmp_path / "secret").read_text() == "x"
 
     def test_it_is_removed(self, tmp_path):
         with Sandbox(Policy()) as sandbox:

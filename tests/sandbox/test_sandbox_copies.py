@@ -39,12 +39,6 @@ def in_copy(work):
     assert not said, said
 
 
-@pytest.fixture
-def sandbox():
-    with Sandbox(LOOSE, LIMITS) as made:
-        yield made
-
-
 @pytest.mark.parametrize("confine", ["require", "audit"])
 def test_a_sandbox_that_has_run(confine):
     with Sandbox(LOOSE, LIMITS, confine=confine) as sandbox:

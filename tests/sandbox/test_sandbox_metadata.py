@@ -8,7 +8,7 @@ import textwrap
 import promises
 import pytest
 
-from fastaudit_rs import Limits, Sandbox
+from fastaudit_rs import Sandbox
 
 pytest.importorskip("sandlock")
 
@@ -18,12 +18,6 @@ pytestmark = pytest.mark.once
 
 if platform.machine() != "x86_64":
     pytest.skip("the numbers of system calls are tested there", allow_module_level=True)
-
-
-@pytest.fixture
-def sandbox():
-    with Sandbox(LOOSE, Limits(wall_seconds=20)) as made:
-        yield made
 
 
 @pytest.fixture

@@ -8,19 +8,10 @@ import time
 
 import pytest
 
-from fastaudit_rs import Limits, Sandbox
-
 pytest.importorskip("sandlock")
 
-from sandboxes import LOOSE
 
 from fastaudit_rs.sandbox.host import review
-
-
-@pytest.fixture(scope="module")
-def shared():
-    with Sandbox(LOOSE, Limits(wall_seconds=20)) as made:
-        yield made
 
 
 @pytest.fixture

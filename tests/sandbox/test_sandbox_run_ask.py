@@ -23,12 +23,6 @@ def raw(head):
 
 
 @pytest.fixture
-def out(tmp_path):
-    (tmp_path / "out").mkdir()
-    return tmp_path / "out"
-
-
-@pytest.fixture
 def asking(tmp_path, out):
     """`asking(*answers, **options)`: a sandbox that asks, and the questions so far."""
     made = []

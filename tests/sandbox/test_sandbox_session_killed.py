@@ -10,14 +10,6 @@ from fastaudit_rs import Limits, Policy, Sandbox, SandboxError
 
 pytest.importorskip("sandlock")
 
-from sandboxes import LOOSE
-
-
-@pytest.fixture(scope="module")
-def shared():
-    with Sandbox(LOOSE, Limits(wall_seconds=20)) as made:
-        yield made
-
 
 def victim(session):
     """The number of the session's process, which no code has to tell."""
@@ -197,15 +189,6 @@ def test_killed_in_undo(shared):
             except SandboxError as error:
                 assert "reset()" in str(error)
             timer.join()
-            usable(session)
-
-
-@pytest.mark.slow
-def test_memory_of_a_step():
-    with Sandbox(LOOSE, Limits(wall_seconds=20, memory="300M")) as sandbox:
-        with sandbox.session(functions={"add": add}) as session:
-            session.run("x = 1")
-            _ended(session, "a = []\nwhile True: a.append(bytearray(10 << 20))")
             usable(session)
 
 

@@ -308,9 +308,9 @@ def test_a_stream_can_be_closed(session):
         async for _ in stream:
             break
         await stream.aclose()
-        return (await session.arun("2")).value
+        return stream.result.killed_by, (await session.arun("2")).value
 
-    assert asyncio.run(main()) == 2
+    assert asyncio.run(main()) == ("interrupt", 2)
 
 
 def test_display_of_ipython_is_that_of_the_step(session, place):
@@ -393,12 +393,16 @@ def test_with(make):
 
 
 @pytest.mark.slow
-def test_a_session_runs_one_step_at_a_time(session):
+def test_a_session_runs_one_step_at_a_time(session, place):
     thread = threading.Thread(target=session.run, args=("import time\ntime.sleep(0.5)",))
     thread.start()
     time.sleep(0.2)
-    with pytest.raises(RuntimeError, match="already"):
-        session.run("1")
+    uses = [lambda: session.run("1")]
+    if place == "sandbox":
+        uses += [session.undo, session.reset, lambda: session.names]
+    for use in uses:
+        with pytest.raises(RuntimeError, match="runs a step already"):
+            use()
     thread.join()
     assert value(session, "1") == 1
 
