@@ -17,32 +17,6 @@ from fastaudit_rs import AuditDenied, Policy
 FINAL = "This is a decision of policy: the same operation will be denied again."
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture(scope="module")
-def environment(home):
-    """The environment of a user who has never run IPython."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("COV_")}
-    return {
-        **kept,
-        "HOME": str(home),
-        "IPYTHONDIR": str(home / "ipython"),
-        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
-        "MPLCONFIGDIR": str(home / "matplotlib"),
-        "PYTHONWARNINGS": "",
-    }
-
-
-@pytest.fixture(scope="module")
-def shared_kernel(home, environment):
-    kernel = Kernel(home, environment)
-    yield kernel
-    kernel.stop()
-
-
 @pytest.fixture
 def run(shared_kernel, tmp_path):
     """`run(cell)`: what it gave; the current directory is `tmp_path`."""

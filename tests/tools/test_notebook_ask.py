@@ -3,24 +3,14 @@
 import os
 
 import pytest
-from kernels import TIMEOUT, Kernel
-
-
-@pytest.fixture(scope="module")
-def kernel(tmp_path_factory):
-    home = tmp_path_factory.mktemp("home")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("COV_")}
-    variables = {"HOME": str(home), "IPYTHONDIR": str(home / "ipython"), "PYTHONWARNINGS": ""}
-    kernel = Kernel(home, {**kept, **variables, "JUPYTER_RUNTIME_DIR": str(home / "runtime")})
-    kernel("%load_ext fastaudit_rs")
-    yield kernel
-    kernel.stop()
+from kernels import TIMEOUT
 
 
 @pytest.fixture
-def run(kernel, tmp_path):
+def run(shared_kernel, tmp_path):
     """`run(cell, *answers)`: the questions, and the result."""
-    kernel(f"import os; os.chdir({str(tmp_path)!r})")
+    kernel = shared_kernel
+    kernel(f"import os; os.chdir({str(tmp_path)!r})\n%load_ext fastaudit_rs")
 
     def run(cell, *answers):
         request = kernel.client.execute(cell, allow_stdin=bool(answers))

@@ -1,37 +1,13 @@
 """The magic `%%sandbox`, in a real kernel."""
 
-import os
 import time
 from pathlib import Path
 
 import pytest
-from kernels import Kernel
 
 pytest.importorskip("sandlock")
 
 FINAL = "This is a decision of policy: the same operation will be denied again."
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    home = tmp_path_factory.mktemp("home")
-    (home / "temporary").mkdir()
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("COV_")}
-    return {
-        **kept,
-        "HOME": str(home),
-        "TMPDIR": str(home / "temporary"),
-        "IPYTHONDIR": str(home / "ipython"),
-        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
-        "PYTHONWARNINGS": "",
-    }
-
-
-@pytest.fixture(scope="module")
-def shared_kernel(environment):
-    kernel = Kernel(environment["HOME"], environment)
-    yield kernel
-    kernel.stop()
 
 
 @pytest.fixture
