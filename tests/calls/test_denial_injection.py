@@ -9,11 +9,11 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 from collections import Counter
 
 import programs
 import pytest
+from cython_modules import build
 from repository import SUPPORT
 
 if sys.version_info < (3, 12):
@@ -44,19 +44,6 @@ def need(package):
         pytest.skip(message)
 
 
-def build_cython_module(directory):
-    """Compile `injected.pyx` into the directory."""
-    shutil.copy(SUPPORT / "injected_calls.py", directory)
-    source = directory / "injected.c"
-    cython = [sys.executable, "-m", "cython", str(SUPPORT / "injected.pyx"), "-o", str(source)]
-    subprocess.run(cython, check=True, capture_output=True)
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()
-    include = f"-I{sysconfig.get_path('include')}"
-    target = directory / f"injected{sysconfig.get_config_var('EXT_SUFFIX')}"
-    flags = ["-O1", "-shared", "-fPIC", "-w", include, str(source), "-o", str(target)]
-    subprocess.run([*compiler, *flags], check=True, capture_output=True)
-
-
 def inject(workload, directory, *, development=False, patience=PATIENCE):
     """The outcomes of denying each call; fails when the process does."""
     command = [sys.executable, *(["-X", "dev"] if development else []), str(WORKER)]
@@ -78,7 +65,8 @@ def inject(workload, directory, *, development=False, patience=PATIENCE):
 def test_each_native_call_can_be_denied(workload, tmp_path):
     need(NEEDS[workload])
     if workload == "cython_module":
-        build_cython_module(tmp_path)
+        shutil.copy(SUPPORT / "injected_calls.py", tmp_path)
+        build("injected", tmp_path)
     lines = inject(workload, tmp_path)
     calls, outcomes = int(lines[0].split()[1]), Counter(lines[2:-1:2])
     print(f"{workload}: {calls} calls, {dict(outcomes)}")

@@ -17,7 +17,7 @@ from fastaudit_rs import Limits, Sandbox
 pytest.importorskip("docker")
 
 import containers
-from sandboxes import LOOSE
+from sandboxes import LOOSE, wait_for
 from users import USERS, directory_of, run_as
 
 pytestmark = pytest.mark.skipif(
@@ -411,10 +411,3 @@ class TestEnding:
         assert containers.left([sandbox]) == []
         assert (sandbox.directory / "at").stat().st_mtime < cancelled + ENDED
         assert sandbox.run("1").success
-
-
-def wait_for(path):
-    deadline = time.monotonic() + 30
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

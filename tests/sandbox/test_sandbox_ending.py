@@ -12,7 +12,7 @@ from fastaudit_rs import Sandbox, SandboxManager
 
 pytest.importorskip("sandlock")
 
-from sandboxes import LOOSE, gone, of
+from sandboxes import LOOSE, gone, of, wait_for
 
 #: The time that a run may go on after it was ended, in seconds: half of it is for busy machines.
 SOON = 1.0
@@ -25,13 +25,6 @@ for _ in range(200):
     time.sleep(0.05)
     open("at", "w").write(str(time.time()))
 """
-
-
-def wait_for(path):
-    deadline = time.monotonic() + 30
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @contextlib.contextmanager

@@ -38,3 +38,10 @@ def gone(mark, seconds=2.0):
             return False
         time.sleep(0.05)
     return True
+
+
+def wait_for(path):
+    deadline = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
