@@ -297,15 +297,6 @@ class TestWorkers:
         for method in METHODS:
             run(code, "None", method, before)
 
-    def test_pools_in_workers(self, run):
-        code = """
-        global nested
-        with guard():
-            with ProcessPoolExecutor(1, mp_context=context) as pool:
-                assert pool.submit(os.getpid).result() != os.getpid()
-        """
-        run(code, preset("workspace"))
-
     def test_the_rest_of_the_policy_holds_too(self, run):
         code = """
         with guard():
