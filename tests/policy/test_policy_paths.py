@@ -42,15 +42,6 @@ class TestWrite:
         assert under(touch, places.out + "/a", write=["~/sub"]).rule == "write"
         assert Policy(write=["~/sub"]).write == ("~/sub",)
 
-    def test_the_current_directory_is_followed(self, under, places):
-        def change():
-            touch("a")
-            os.chdir(places.ok)
-            touch("b")
-
-        assert under(change, write=[".", places.ok]) is None
-        assert os.path.exists(places.cwd + "/a")
-
 
 class TestRead:
     def test_below_the_roots_alone(self, under, places):
