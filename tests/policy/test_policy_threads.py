@@ -109,6 +109,8 @@ class TestInherit:
         with perms() as guard, open(places.ok + "/bar", "w") as file:
             assert list(Bar(range(3), file=file)) == [0, 1, 2]
         assert guard.violations == []
+        # A guard is in force as long as a thread runs under it.
+        Bar.monitor.exit()
 
     def test_other_hooks_can_tell_what_a_thread_calls(self, perms):
         seen = []
@@ -151,6 +153,8 @@ class TestInherit:
         seen[-1]()
         assert done.acquire(timeout=10)
         os.mkdir(places.out + "/a")
+        # The hook stays, and what it holds has the guard.
+        seen[-1] = None
 
 
 class TestDeny:
