@@ -1,6 +1,7 @@
 """Acts of native code in threads and tasks of different guards: no verdict is another guard's."""
 
 import asyncio
+import contextvars
 import errno
 import threading
 
@@ -62,3 +63,55 @@ def test_tasks(acts, tmp_path, thread):
 
     asyncio.run(main())
     assert found == []
+
+
+class TestWhatIsLeftOfAGuard:
+    """Threads of native code act for the host again once a guard's block has ended."""
+
+    @pytest.fixture
+    def perms(self, tmp_path):
+        return Policy(write=[str(tmp_path / "ok")], threads="inherit", native=True).guard()
+
+    def test_a_context_that_is_kept(self, acts, perms, tmp_path):
+        with perms():
+            kept = contextvars.copy_context()
+            assert acts.act("open", tmp_path / "a", thread="native") == errno.EACCES
+        assert acts.act("open", tmp_path / "b", thread="native") == 0
+        assert kept.run(acts.act, "open", tmp_path / "c", thread="attached") == errno.EACCES
+
+    def test_a_thread_that_waits(self, acts, perms, tmp_path):
+        """As the monitor of tqdm does, for as long as the process lasts."""
+        end = threading.Event()
+        with perms():
+            thread = threading.Thread(target=end.wait)
+            thread.start()
+        assert acts.act("open", tmp_path / "a", thread="native") == 0
+        end.set()
+        thread.join()
+
+    def test_code_that_goes_on_in_a_thread(self, acts, perms, tmp_path):
+        begin, errors = threading.Event(), []
+
+        def go_on():
+            begin.wait()
+            errors.append(acts.act("open", tmp_path / "a", thread="native"))
+
+        with perms() as guard:
+            thread = threading.Thread(target=go_on)
+            thread.start()
+        begin.set()
+        thread.join()
+        assert errors == [errno.EACCES]
+        assert [denied.path for denied in guard.violations] == [str(tmp_path / "a")]
+
+    def test_code_that_goes_on_in_a_task(self, acts, perms, tmp_path):
+        async def go_on():
+            await asyncio.sleep(0)
+            return acts.act("open", tmp_path / "a", thread="native")
+
+        async def main():
+            with perms():
+                task = asyncio.create_task(go_on())
+            return await task
+
+        assert asyncio.run(main()) == errno.EACCES

@@ -46,7 +46,7 @@ impl native::ActJudge for Ours {
             Attachment::Attached(py) => allowed_attached(py, act),
             Attachment::Released => with_note(|note| match note {
                 Some(ReleasedGuard::Unguarded) => is_installed_willing(act),
-                Some(ReleasedGuard::Guarded(active)) => allowed_by(active.get(), act),
+                Some(ReleasedGuard::Guarded(active)) => allowed_by(active.0.get(), act),
                 Some(ReleasedGuard::Tampered) => false,
                 None => allowed_anywhere(act),
             }),
@@ -93,7 +93,7 @@ fn each_of_thread(look: impl Fn(InForce<'_>)) {
         },
         Attachment::Released => with_note(|note| match note {
             Some(ReleasedGuard::Unguarded) => look_at(installed(), &look),
-            Some(ReleasedGuard::Guarded(active)) => look_at(each(active.get()), &look),
+            Some(ReleasedGuard::Guarded(active)) => look_at(each(active.0.get()), &look),
             _ => false,
         }),
         Attachment::Foreign => false,
@@ -186,9 +186,30 @@ fn each(active: &Active) -> impl Iterator<Item = InForce<'_>> {
 /// What the context had as the lock was let go.
 pub enum ReleasedGuard {
     Unguarded,
-    Guarded(Py<Active>),
+    Guarded(GuardInRelease),
     /// An object that is no guard.
     Tampered,
+}
+
+/// The guard of a thread in native code: threads of the library may act for it.
+pub struct GuardInRelease(Py<Active>);
+
+impl GuardInRelease {
+    fn new(active: Py<Active>) -> Self {
+        lives(active.get()).for_each(Live::begin_release);
+        Self(active)
+    }
+}
+
+impl Drop for GuardInRelease {
+    fn drop(&mut self) {
+        lives(self.0.get()).for_each(Live::end_release);
+    }
+}
+
+fn lives(active: &Active) -> impl Iterator<Item = &Live> {
+    let all = std::iter::successors(Some(active), |active| active.other());
+    all.filter_map(|active| Some(&**active.config()?.get().live()))
 }
 
 thread_local! {
@@ -211,14 +232,16 @@ impl Release for Released {
         }
         match scope::current(py) {
             Ok(Current::Unguarded) => ReleasedGuard::Unguarded,
-            Ok(Current::Guarded(active)) => ReleasedGuard::Guarded(active.unbind()),
+            Ok(Current::Guarded(active)) => {
+                ReleasedGuard::Guarded(GuardInRelease::new(active.unbind()))
+            }
             Ok(Current::Tampered) | Err(_) => ReleasedGuard::Tampered,
         }
     }
 
     fn ends(py: Python<'_>, note: ReleasedGuard) {
         if let ReleasedGuard::Guarded(active) = note {
-            told::tell(py, active.get());
+            told::tell(py, active.0.get());
         }
     }
 

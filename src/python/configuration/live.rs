@@ -31,6 +31,10 @@ pub struct Live {
     /// The acts of native code that were refused, and not told yet.
     pub refusals: Refusals,
     guards: AtomicUsize,
+    /// Those of them whose block has ended: tasks, threads or contexts still have them.
+    left: AtomicUsize,
+    /// The threads under them that are in native code, without the interpreter's lock.
+    released: AtomicUsize,
     /// The number of copies of the process as the last of them was entered.
     generation: AtomicUsize,
     /// True if it is among all.
@@ -68,6 +72,8 @@ impl Live {
             network,
             refusals: Refusals::default(),
             guards: AtomicUsize::new(0),
+            left: AtomicUsize::new(0),
+            released: AtomicUsize::new(0),
             generation: AtomicUsize::new(0),
             is_listed: AtomicBool::new(false),
             is_installed: AtomicBool::new(false),
@@ -96,8 +102,33 @@ impl Live {
         }
     }
 
-    pub fn leave(&self) {
+    /// The end of the block of one of its guards.
+    pub fn end_block(&self) {
+        self.left.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Forgets a guard that nothing has any more.
+    pub fn leave(&self, is_left: bool) {
+        if is_left {
+            self.left.fetch_sub(1, Ordering::Relaxed);
+        }
         self.guards.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub fn begin_release(&self) {
+        self.released.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn end_release(&self) {
+        self.released.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn is_in_force(&self) -> bool {
+        self.guards.load(Ordering::Relaxed) != 0
+    }
+
+    fn has_open_block(&self) -> bool {
+        self.guards.load(Ordering::Relaxed) > self.left.load(Ordering::Relaxed)
     }
 
     pub fn is_installed(&self) -> bool {
@@ -110,11 +141,16 @@ impl Live {
         }
     }
 
-    /// Hands on those that have guards in force, the last one last.
+    /// Hands on those that a thread which Python does not know may act for, the last one last: all
+    /// that have guards in force. Where no block is open, what goes on after one acts, and else the
+    /// host: then those alone whose threads are in native code.
     pub fn with_all<R>(look: impl FnOnce(&mut dyn Iterator<Item = &Arc<Self>>) -> R) -> R {
         let all = ALL.load();
-        let all = all.iter().flat_map(|all| all.iter());
-        look(&mut all.filter(|live| live.guards.load(Ordering::Relaxed) != 0))
+        let all = all.as_deref().map_or(&[][..], |all| all);
+        let is_open = all.iter().any(|live| live.has_open_block());
+        look(&mut all.iter().filter(|live| {
+            live.is_in_force() && (is_open || live.released.load(Ordering::Relaxed) != 0)
+        }))
     }
 }
 

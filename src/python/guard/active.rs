@@ -238,7 +238,11 @@ impl Active {
     }
 
     pub fn note_left(&self) {
-        self.is_left.store(true, Ordering::Relaxed);
+        if !self.is_left.swap(true, Ordering::Relaxed)
+            && let Some(config) = &self.config
+        {
+            config.get().live().end_block();
+        }
     }
 
     pub fn is_left(&self) -> bool {
@@ -294,7 +298,7 @@ fn note_turn(py: Python<'_>, begins: bool) {
 impl Drop for Active {
     fn drop(&mut self) {
         if let Some(config) = &self.config {
-            config.get().live().leave();
+            config.get().live().leave(*self.is_left.get_mut());
             if LIVE.fetch_sub(1, Ordering::Relaxed) == 1 && !raw::is_finalizing_anywhere() {
                 let _ = attachment::if_attached(|py| note_turn(py, false));
             }
