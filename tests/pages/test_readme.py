@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import QUIET
 from repository import ROOT
 
 NAMES = (
@@ -31,8 +32,6 @@ EXAMPLES = [
 
 
 WATCHES = sys.version_info >= (3, 12)
-# Without that a guard says so.
-QUIET = f"-Wignore:Python 3.{sys.version_info.minor} cannot watch calls:RuntimeWarning"
 
 
 @pytest.mark.parametrize(("code", "output"), EXAMPLES)

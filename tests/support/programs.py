@@ -11,8 +11,12 @@ def ran(code, *args, options=(), timeout=60, **kwargs):
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, **kwargs)
 
 
-def printed(code, *args, **kwargs):
+#: Before 3.12 a guard warns that calls are not watched.
+QUIET = f"-Wignore:Python 3.{sys.version_info.minor} cannot watch calls:RuntimeWarning"
+
+
+def printed(code, *args, options=(), **kwargs):
     """What Python code prints; it must end well, without a word to standard error."""
-    done = ran(code, *args, **kwargs)
+    done = ran(code, *args, options=(QUIET, *options), **kwargs)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
