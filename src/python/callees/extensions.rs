@@ -4,7 +4,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::policy::check::ModuleOrigin;
 use crate::policy::files::path::Resolved;
@@ -14,8 +14,11 @@ use crate::python::importing::imports;
 /// The time at which the first guard was made: guarded code wrote nothing before.
 static SINCE: OnceLock<SystemTime> = OnceLock::new();
 
+/// Files have the time of the system's last tick, which may be 10 ms ago.
+const TICK: Duration = Duration::from_millis(20);
+
 pub fn prepare() {
-    SINCE.get_or_init(SystemTime::now);
+    SINCE.get_or_init(|| SystemTime::now() - TICK);
 }
 
 /// The origin of an extension module's file, by its name and by the place it leads to.
@@ -52,7 +55,6 @@ pub fn origin(file: &[u8], landing: &Resolved) -> ModuleOrigin {
 /// Returns whether the file was last changed before there was any guard.
 pub fn was_there_before(file: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    use std::time::Duration;
 
     let (Ok(found), Some(since)) = (std::fs::metadata(file), SINCE.get()) else {
         return false;
