@@ -208,8 +208,8 @@ impl Drop for GuardInRelease {
 }
 
 fn lives(active: &Active) -> impl Iterator<Item = &Live> {
-    let all = std::iter::successors(Some(active), |active| active.other());
-    all.filter_map(|active| Some(&**active.config()?.get().live()))
+    let configs = active.each().filter_map(Active::config);
+    configs.map(|config| &**config.get().live())
 }
 
 thread_local! {

@@ -60,7 +60,7 @@ macro_rules! wrapped {
 }
 pub(crate) use wrapped;
 
-/// `function`, with what makes a call.
+/// `function`, with what makes a call. Each place that has it keeps one original: call it for one alone.
 macro_rules! wrap_function {
     ($py:expr, $module:expr, $name:expr, $call:expr) => {{
         $crate::python::cpython::replace::wrapped! { Function: Wrapped(Called) => $call; }
@@ -69,7 +69,7 @@ macro_rules! wrap_function {
 }
 pub(crate) use wrap_function;
 
-/// `method`, with what makes a call.
+/// `method`, likewise.
 macro_rules! wrap_method {
     ($class:expr, $name:expr, $call:expr) => {{
         $crate::python::cpython::replace::wrapped! { Method: Wrapped(Called) => $call; }
@@ -78,7 +78,7 @@ macro_rules! wrap_method {
 }
 pub(crate) use wrap_method;
 
-/// `slot`, with what makes a call.
+/// `slot`, likewise.
 macro_rules! wrap_slot {
     ($class:expr, $slot:expr, $call:expr) => {{
         $crate::python::cpython::replace::wrapped! { Held: WrappedByTuple(CalledByTuple) => $call; }

@@ -214,6 +214,11 @@ impl Active {
         self.beside.as_ref().map(Py::get)
     }
 
+    /// The guard, and those beside it.
+    pub fn each(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |active| active.other())
+    }
+
     pub fn watches(&self) -> bool {
         let config = self.config.as_ref();
         config.is_some_and(|config| config.get().monitor_calls)
@@ -221,7 +226,7 @@ impl Active {
 
     /// The first of this guard and those beside it that wants to see calls.
     pub fn watching(&self) -> Option<&Self> {
-        std::iter::successors(Some(self), |active| active.other()).find(|active| active.watches())
+        self.each().find(|active| active.watches())
     }
 
     pub fn is_in_copy(&self) -> bool {

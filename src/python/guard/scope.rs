@@ -107,9 +107,10 @@ pub fn is_installed(active: &Active) -> bool {
 
 /// The guard, those beside it, and those that are installed.
 pub fn judging(active: &Active) -> impl Iterator<Item = &Active> {
-    let own = std::iter::successors(Some(active), |active| active.other());
     let installed = installed().map(|installed| installed.active.get());
-    own.chain(installed.filter(move |installed| !std::ptr::eq(*installed, active)))
+    active
+        .each()
+        .chain(installed.filter(move |installed| !std::ptr::eq(*installed, active)))
 }
 
 /// All guards in force in the current context: its own, and those that are installed.
