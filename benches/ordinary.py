@@ -31,6 +31,8 @@ PAGE = ROOT / "docs" / "ordinary.md"
 GOAL = 1.02
 #: The distance of bare from itself up to which the goal can be judged.
 NOISE = 0.01
+#: How many snippets the table shows.
+SHOWN = 10
 ALL = {"allow_all": True}
 BARE, AGAIN = corpus.BARE, "bare again"
 #: The measurements: the guard, and its callbacks and options.
@@ -98,13 +100,25 @@ def over_all(measured: dict[str, Times], kind: str) -> list[float]:
     return [ratio for ratio in found if isinstance(ratio, float)]
 
 
+def slowest(measured: dict[str, Times], kind: str) -> list[tuple[str, dict[str, float | str]]]:
+    """The ratios of the snippets that a kind slows most, the slowest first."""
+
+    def of_kind(item: tuple[str, dict[str, float | str]]) -> float:
+        ratio = item[1].get(kind)
+        return ratio if isinstance(ratio, float) else 0.0
+
+    found = [(name, ratios(times)) for name, times in measured.items()]
+    passed = [item for item in found if of_kind(item)]
+    return sorted(passed, key=of_kind, reverse=True)[:SHOWN]
+
+
 def show(ratio: float | str | None) -> str:
     """A ratio in a table."""
     return "–" if ratio is None else ratio if isinstance(ratio, str) else f"{ratio:.2f}"
 
 
 def table(measured: dict[str, Times], kinds: list[str]) -> str:
-    """The figures as Markdown, with what holds over all snippets first."""
+    """The figures as Markdown: over all snippets, then those that the last kind slows most."""
     shown = [kind for kind in kinds if kind != BARE]
     rows = [["snippet", "bare", *(HEADS.get(kind, kind) for kind in shown)]]
     rows.append(["---", *["--:"] * (len(shown) + 1)])
@@ -118,11 +132,9 @@ def table(measured: dict[str, Times], kinds: list[str]) -> str:
     ):
         figures = [show(pick(found) if found else None) for found in of_all.values()]
         rows.append([f"**{name}**", "", *figures])
-    for name, times in measured.items():
-        bare, found = times.get(BARE), ratios(times)
-        if isinstance(bare, list) and bare:
-            figures = [show(found.get(kind)) for kind in shown]
-            rows.append([name, f"{median(bare) * 1000:.1f} ms", *figures])
+    for name, found in slowest(measured, shown[-1]):
+        bare = median(measured[name][BARE])
+        rows.append([name, f"{bare * 1000:.1f} ms", *(show(found.get(kind)) for kind in shown)])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

@@ -29,6 +29,10 @@ TITLES = {
     corpus.NOTEBOOK: '`Policy.preset("notebook")`',
 }
 VERDICTS = ["pass", "pass*", "denied", "error", "hang", "crash", "missing"]
+PASS, DENIED = "✓", "✗"
+MARKS = {"pass": PASS, "pass*": "✓\\*", "denied": DENIED}
+#: The packages whose versions the page shows.
+NAMED = ["numpy", "pandas", "matplotlib", "scikit-learn", "scipy", "torch"]
 
 
 def markdown(rows):
@@ -37,46 +41,61 @@ def markdown(rows):
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def cell(verdict):
-    """A verdict in a table."""
-    return {"pass": "✓", "pass*": "✓\\*", "denied": "✗"}.get(verdict, f"**{verdict}**")
+def pair(cells):
+    """The cells for both times of importing: one where they are equal."""
+    return " / ".join(dict.fromkeys(cells))
 
 
 def counts(guards, found):
-    """The number of each verdict, for each guard and each time of importing."""
-    kinds = [(guard, when) for guard in guards for when in corpus.WHENS]
-    counted = {
-        kind: Counter(verdict for (_, *of), (verdict, _) in found.items() if tuple(of) == kind)
-        for kind in kinds
-    }
-    verdicts = [each for each in VERDICTS if any(each in count for count in counted.values())]
-    rows = [["guard", "imported", *verdicts]]
-    for (guard, when), count in counted.items():
-        row = [str(count[verdict]) for verdict in verdicts]
-        rows.append([TITLES[guard], f"{when} it" if when == "before" else when, *row])
+    """The number of each verdict under each guard."""
+    counted = Counter((guard, when, verdict) for (_, guard, when), (verdict, _) in found.items())
+    verdicts = [
+        verdict
+        for verdict in VERDICTS
+        if any(counted[guard, when, verdict] for guard in guards for when in corpus.WHENS)
+    ]
+    rows = [["guard", *verdicts]]
+    for guard in guards:
+        numbers = ((counted[guard, when, verdict] for when in corpus.WHENS) for verdict in verdicts)
+        rows.append([TITLES[guard], *(pair(map(str, each)) for each in numbers)])
     return markdown(rows)
 
 
-def table(snippets, guards, found):
-    """Each snippet under each guard: one verdict where it is the same for both, else both."""
-    text = ""
-    for topic in dict.fromkeys(snippet["topic"] for snippet in snippets):
-        rows = [["snippet", *(TITLES[guard] for guard in guards)]]
-        for snippet in snippets:
-            if snippet["topic"] != topic:
-                continue
-            row = [snippet["name"]]
-            for guard in guards:
-                verdicts = (found[snippet["name"], guard, when][0] for when in corpus.WHENS)
-                cells = [cell(verdict) for verdict in verdicts]
-                row.append(cells[0] if len(set(cells)) == 1 else " / ".join(cells))
-            rows.append(row)
-        text += f"### {topic.capitalize()}\n\n{markdown(rows)}\n"
+def cell(name, guard, found):
+    """The verdict on a snippet under a guard."""
+    verdicts = (found[name, guard, when][0] for when in corpus.WHENS)
+    return pair(MARKS.get(verdict, f"**{verdict}**") for verdict in verdicts)
+
+
+def tables(snippets, guards, found):
+    """A table of the snippets that some guards let run, then lists of those all treat alike.
+
+    A guard under which every snippet passes has no column.
+    """
+    cells = {
+        snippet["name"]: {guard: cell(snippet["name"], guard, found) for guard in guards}
+        for snippet in snippets
+    }
+    guards = [guard for guard in guards if any(row[guard] != PASS for row in cells.values())]
+    rows = [["snippet", *(TITLES[guard] for guard in guards)]]
+    alike = {PASS: {}, DENIED: {}}
+    for snippet in snippets:
+        name, shown = snippet["name"], [cells[snippet["name"]][guard] for guard in guards]
+        if len(set(shown)) == 1 and shown[0] in alike:
+            alike[shown[0]].setdefault(snippet["topic"], []).append(name)
+        else:
+            rows.append([name, *shown])
+    text = markdown(rows)
+    for verdict, title in ((DENIED, "Denied"), (PASS, "Passing")):
+        number = sum(map(len, alike[verdict].values()))
+        text += f"\n### {title} under each of these guards: {number}\n\n"
+        for topic, names in alike[verdict].items():
+            text += f"- {topic.capitalize()}: {'; '.join(names)}.\n"
     return text
 
 
 def versions(snippets):
-    """The versions in use: Python and the distributions of the packages."""
+    """Python and the packages in use, the best known of them with their versions."""
     of = importlib.metadata.packages_distributions()
     names = {
         name
@@ -84,15 +103,17 @@ def versions(snippets):
         for package in snippet["packages"]
         for name in of.get(package, [])
     }
-    shown = sorted(f"{name} {importlib.metadata.version(name)}" for name in names)
-    return f"Python {platform.python_version()}; {', '.join(shown)}.\n"
+    named = [f"{name} {importlib.metadata.version(name)}" for name in NAMED if name in names]
+    others = len(names) - len(named)
+    python = f"Python {platform.python_version()}"
+    return f"{python}, {', '.join(named)} and {others} other packages.\n"
 
 
 def publish(snippets, guards, found):
     """Write the tables into the page."""
-    pages.publish("versions", f"{len(snippets)} snippets. {versions(snippets)}", PAGE)
+    pages.publish("versions", f"{len(snippets)} snippets with {versions(snippets)}", PAGE)
     pages.publish("counts", counts(guards, found), PAGE)
-    pages.publish("snippets", table(snippets, guards, found), PAGE)
+    pages.publish("snippets", tables(snippets, guards, found), PAGE)
 
 
 def main():

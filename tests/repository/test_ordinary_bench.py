@@ -1,5 +1,6 @@
-"""The results that `make bench-ordinary` makes of measured times, and that it measures."""
+"""What `make ordinary` and `make bench-ordinary` write, and that the latter measures."""
 
+import importlib.util
 import sys
 
 import pytest
@@ -34,7 +35,13 @@ def test_only_what_passed_counts(bench):
     rows = bench.table(measured, [bench.BARE, bench.AGAIN, "a"]).splitlines()
     assert rows[2] == "| **snippets that passed** | 2 | 2 | 1 |"
     assert rows[3] == "| **median** |  | 1.00 | 1.50 |"
-    assert rows[-1] == "| y | 2000.0 ms | 1.00 | denied |"
+    assert rows[6:] == ["| x | 2000.0 ms | 1.00 | 1.50 |"]
+
+
+def test_the_slowest_are_shown(bench):
+    measured = {f"n{number}": times(bench, a=[float(number)]) for number in range(1, 30)}
+    rows = bench.table(measured, [bench.BARE, bench.AGAIN, "a"]).splitlines()[6:]
+    assert [row.split()[1] for row in rows] == [f"n{number}" for number in range(29, 19, -1)]
 
 
 @pytest.mark.parametrize(
@@ -65,3 +72,45 @@ def test_a_snippet_is_measured_under_each_kind(bench):
     assert all(len(each) == 2 and min(each) > 0 for each in found.values())
     assert stopped[bench.corpus.NOTEBOOK] == "denied"
     assert isinstance(stopped[bench.BARE][0], float)
+
+
+def test_snippets_that_all_guards_treat_alike_are_a_list(bench):
+    spec = importlib.util.spec_from_file_location("snippets", ROOT / "scripts" / "ordinary.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    guards = ["0.1.0", "mk_audit", bench.corpus.NOTEBOOK]
+    snippets = [{"topic": "frames", "name": name} for name in ("a", "b", "c", "d")]
+    found = {
+        (name, guard, when): (verdict, "")
+        for name, *verdicts in (
+            ("a", "denied", "denied", "pass", "pass"),
+            ("b", "denied", "denied", "denied", "denied"),
+            ("c", "pass", "hang", "pass*", "pass*"),
+            ("d", "pass", "pass", "pass", "pass"),
+        )
+        for (guard, when), verdict in zip(
+            [(guard, when) for guard in guards for when in bench.corpus.WHENS],
+            [*verdicts, "pass", "pass"],
+            strict=True,
+        )
+    }
+    text = script.tables(snippets, guards, found)
+    assert text.splitlines() == [
+        '| snippet | fastaudit 0.1.0 | `mk_audit(["."])` |',
+        "| --- | --- | --- |",
+        "| a | ✗ | ✓ |",
+        r"| c | ✓ / **hang** | ✓\* |",
+        "",
+        "### Denied under each of these guards: 1",
+        "",
+        "- Frames: b.",
+        "",
+        "### Passing under each of these guards: 1",
+        "",
+        "- Frames: d.",
+    ]
+    assert script.counts(guards, found).splitlines()[2:] == [
+        "| fastaudit 0.1.0 | 2 / 1 | 0 | 2 | 0 / 1 |",
+        '| `mk_audit(["."])` | 2 | 1 | 1 | 0 |',
+        '| `Policy.preset("notebook")` | 4 | 0 | 0 | 0 |',
+    ]
