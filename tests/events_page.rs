@@ -12,13 +12,20 @@ const HEAD: &str = "\
 
 <!-- Made from the tables in src/policy by `make events-page`. -->
 
-Every audit event that CPython 3.10 to 3.15 raises, what the operation behind it does, and what a
-guard of `mk_audit` makes of it, which is what fastaudit 0.1 does, and one with the rules of fastaudit
-0.2 (`fastaudit_rs.v02`); then the fields of a [policy](policy.md) that decide instead. An event that
-is not here passes, unless a policy says `unknown_events = 'deny'`, and is denied by the rules of 0.2:
-libraries raise events of their own. CPython raises no event for some functions of the standard
-library that act: under a guard this package raises one first, which the column \"raised by us\" names
-them for. Such operations that are left are in [limits.md](limits.md).
+Each audit event of CPython 3.10 to 3.15 and of this package, with the verdict of a guard. Search the page for the event
+that a denial names.
+
+- **effect**: the `effect` of [denials](hosts.md) and [records](recording.md).
+- **raised by**: CPython, in the versions named or in all of them. This package raises an event itself before a function
+  for which CPython raises none.
+- **`mk_audit`**: the verdict under `fastaudit_rs.mk_audit`, with the rules of fastaudit 0.1. A *root* is a directory that
+  you pass to it. The arguments of an event count from 1.
+- **0.2**: the verdict under `fastaudit_rs.v02.mk_audit`, if it differs.
+- **policy fields**: the fields of a [policy](policy.md) that decide instead. If there are none, a policy decides as
+  `mk_audit`.
+
+Events that are not listed pass. A policy with `unknown_events = 'deny'` and the rules of 0.2 deny them. Operations that
+raise no event are in [limits](limits.md).
 
 ";
 
@@ -36,7 +43,7 @@ fn verdict(rule: Option<Rule>) -> String {
             | Rule::Native
             | Rule::WriteBytes,
         ) => "denied",
-        Some(Rule::LowLevelStart) => "denied, unless it belongs to an approved start",
+        Some(Rule::LowLevelStart) => "denied, except for an approved start",
         Some(Rule::Entries(paths)) => {
             let positions = paths.iter().filter(|path| path.access != Access::Read);
             let mut positions: Vec<_> = positions.map(|path| path.path + 1).collect();
@@ -49,26 +56,24 @@ fn verdict(rule: Option<Rule>) -> String {
                 .iter()
                 .any(|path| path.descriptor && path.access != Access::Read)
             {
-                true => ", or a descriptor that was opened for writing",
+                true => ", or a descriptor open for writing",
                 false => "",
             };
-            return format!("{which} inside the roots{opened}");
+            return format!("{which} in a root{opened}");
         }
-        Some(Rule::Node(_)) => "argument 1 inside the roots, and no device",
-        Some(Rule::Control) => "what changes files as `os.chmod`; typing into a terminal is denied",
-        Some(Rule::Open) => "reading passes; writing inside the roots",
-        Some(Rule::ChangeDirectory) => "into the roots, and back",
-        Some(Rule::Symlink) => "arguments 1 and 2 inside the roots, the first as it leads",
-        Some(Rule::Database) => {
-            "argument 1 inside the roots, in memory, or read without making files"
-        }
-        Some(Rule::Import) => "passes; native modules from where the host imports them",
-        Some(Rule::Fork) => "denied where other threads run",
-        Some(Rule::End) => "denied but in a copy of the process",
-        Some(Rule::Signalling) => "denied where the kernel is to send signals",
-        Some(Rule::Limits) => "denied where limits are set",
-        Some(Rule::Bind) => "passes; a Unix socket inside the roots",
-        Some(Rule::SetAttribute) => "what building classes and functions sets",
+        Some(Rule::Node(_)) => "argument 1 in a root; no devices",
+        Some(Rule::Control) => "changes to files as `os.chmod`; typing into a terminal is denied",
+        Some(Rule::Open) => "reading passes; writing in a root",
+        Some(Rule::ChangeDirectory) => "into a root, and back",
+        Some(Rule::Symlink) => "arguments 1 and 2 in a root, the first as the link resolves it",
+        Some(Rule::Database) => "argument 1 in a root, in memory, or read-only without new files",
+        Some(Rule::Import) => "passes; native modules from the host's import directories",
+        Some(Rule::Fork) => "denied while other threads run",
+        Some(Rule::End) => "denied outside a forked child",
+        Some(Rule::Signalling) => "denied if it asks the kernel for signals",
+        Some(Rule::Limits) => "denied if it sets limits",
+        Some(Rule::Bind) => "passes; Unix sockets in a root",
+        Some(Rule::SetAttribute) => "passes for names that class and function definitions set",
     };
     verdict.to_owned()
 }
@@ -76,10 +81,12 @@ fn verdict(rule: Option<Rule>) -> String {
 /// The verdict of the rule set of fastaudit 0.2 on an event.
 fn verdict_02(event: &str) -> String {
     let verdict = match rules_02::lookup(event.as_bytes()) {
-        Some(Rule::SetVariable) => "but for variables that programs are found by",
-        Some(Rule::RemoveVariable) => "passes; variables that programs are found by come back",
+        Some(Rule::SetVariable) => "denied for `PATH`, `HOME` and similar",
+        Some(Rule::RemoveVariable) => {
+            "passes; the guard restores `PATH`, `HOME` and similar as it ends"
+        }
         Some(Rule::RemoveVariables) => "passes",
-        Some(Rule::Thread) => "denied, but for the executor of an event loop",
+        Some(Rule::Thread) => "denied, except for an event loop's executor",
         rule => return verdict(rule),
     };
     verdict.to_owned()
@@ -88,7 +95,7 @@ fn verdict_02(event: &str) -> String {
 /// The rule of a `Policy`, or its fields that decide.
 fn decided_by(known: &KnownEvent) -> &'static str {
     match known.name {
-        "sys.excepthook" | "sys.unraisablehook" => "passes, but for native code of others",
+        "sys.excepthook" | "sys.unraisablehook" => "passes, except for third-party native hooks",
         _ => fields(lookup(known.name.as_bytes())),
     }
 }
@@ -127,13 +134,13 @@ fn fields(rule: Option<Rule>) -> &'static str {
 /// The cases of an event that pass all the same, for doing no harm (`python::excuses`).
 fn excused(event: &str) -> &'static str {
     match event {
-        "os.wait" => ", but where all children were started under the guard",
+        "os.wait" => ", unless all children were started under the guard",
         "os.kill" | "os.killpg" | "signal.pidfd_send_signal" => {
-            ", but for signal 0 and processes that were started under the guard"
+            ", except signal 0 and processes started under the guard"
         }
-        "signal.raise_signal" => ", but for signals that are ignored",
-        "os.nice" => ", but for 0",
-        "resource.setrlimit" | "resource.prlimit" => ", but for those that there are",
+        "signal.raise_signal" => ", except ignored signals",
+        "os.nice" => ", except 0",
+        "resource.setrlimit" | "resource.prlimit" => ", except the current values",
         _ => "",
     }
 }
@@ -145,43 +152,102 @@ fn judged(event: &str, verdict: String) -> String {
     }
 }
 
-fn versions(known: &KnownEvent) -> String {
+/// The versions of CPython that raise it, or this package.
+fn raised_by(known: &KnownEvent) -> String {
     match known.versions {
         _ if known.is_own() => "this package".to_owned(),
-        (10, 15) => "all".to_owned(),
-        (since, 15) => format!("3.{since} on"),
+        (10, 15) if known.raised_by.is_empty() => String::new(),
+        (10, 15) => "CPython; this package".to_owned(),
+        (since, 15) if known.raised_by.is_empty() => format!("3.{since} on"),
+        (since, 15) => format!("3.{since} on; this package"),
         (10, until) => format!("up to 3.{until}"),
         (since, until) => format!("3.{since} to 3.{until}"),
     }
 }
 
-/// The functions that raise it under a guard, by the modules that have them.
-fn raised_by(known: &KnownEvent) -> String {
-    let names = known.raised_by.iter().map(|name| format!("`{name}`"));
-    names.collect::<Vec<_>>().join(", ")
+/// A row of the page: events that differ only in their names and functions.
+struct Row {
+    names: Vec<String>,
+    functions: Vec<String>,
+    does: &'static str,
+    effect: &'static str,
+    raised_by: String,
+    classic: String,
+    strict: String,
+    fields: &'static str,
+}
+
+impl Row {
+    fn of(known: &KnownEvent) -> Self {
+        let classic = judged(known.name, verdict(lookup(known.name.as_bytes())));
+        let strict = judged(known.name, verdict_02(known.name));
+        let quoted = |name: &&str| format!("`{name}`");
+        Self {
+            names: vec![quoted(&known.name)],
+            functions: known.raised_by.iter().map(quoted).collect(),
+            does: known.does,
+            effect: known.effect.name(),
+            raised_by: raised_by(known),
+            strict: if strict == classic {
+                String::new()
+            } else {
+                strict
+            },
+            classic,
+            fields: decided_by(known),
+        }
+    }
+
+    fn cells(&self) -> [&str; 6] {
+        [
+            self.does,
+            self.effect,
+            &self.raised_by,
+            &self.classic,
+            &self.strict,
+            self.fields,
+        ]
+    }
+}
+
+fn rows() -> Vec<Row> {
+    let mut events: Vec<_> = EVENTS.iter().collect();
+    events.sort_by_key(|known| known.name);
+    let mut rows: Vec<Row> = Vec::new();
+    for known in events {
+        let row = Row::of(known);
+        match rows.iter_mut().find(|other| other.cells() == row.cells()) {
+            Some(other) => {
+                other.names.extend(row.names);
+                other.functions.extend(row.functions);
+            }
+            None => rows.push(row),
+        }
+    }
+    rows
 }
 
 fn page() -> String {
     let mut page = HEAD.to_owned();
     page.push_str(
-        "| event | what it does | effect | raised by | raised by us | under `mk_audit` | with the \
-         rules of 0.2 | decided by |\n",
+        "| event | operation | effect | raised by | `mk_audit` | 0.2 | policy fields |\n\
+         |---|---|---|---|---|---|---|\n",
     );
-    page.push_str("|---|---|---|---|---|---|---|---|\n");
-    let mut events: Vec<_> = EVENTS.iter().collect();
-    events.sort_by_key(|known| known.name);
-    for known in events {
+    for row in rows() {
+        let functions = match &row.functions[..] {
+            [] => String::new(),
+            names => format!(": {}", names.join(", ")),
+        };
         writeln!(
             page,
-            "| `{}` | {} | {} | {} | {} | {} | {} | {} |",
-            known.name,
-            known.does,
-            known.effect.name(),
-            versions(known),
-            raised_by(known),
-            judged(known.name, verdict(lookup(known.name.as_bytes()))),
-            judged(known.name, verdict_02(known.name)),
-            decided_by(known),
+            "| {} | {} | {} | {}{functions} | {} | {} | {} |",
+            row.names.join(", "),
+            row.does,
+            row.effect,
+            row.raised_by,
+            row.classic,
+            row.strict,
+            row.fields,
         )
         .unwrap();
     }

@@ -27,7 +27,7 @@ def of_this_version(versions):
     """True if the page says that this version raises the event."""
     numbers = [int(number) for number in re.findall(r"3\.(\d+)", versions)]
     minor = sys.version_info.minor
-    if versions == "all":
+    if versions in ("", "CPython"):
         return True
     if versions.endswith(" on"):
         return minor >= numbers[0]

@@ -14,21 +14,22 @@ class Row(NamedTuple):
     event: str
     does: str
     effect: str
-    versions: str
-    raised_by_us: str
+    raised_by: str
     verdict: str
     verdict_02: str
     fields: str
+    #: The functions that this package raises it for, `module.name`.
+    functions: list[str]
 
     @property
     def is_own(self):
         """True if this package raises it, and CPython does not."""
-        return self.versions == "this package"
+        return self.raised_by.startswith("this package")
 
     @property
-    def functions(self):
-        """The functions that this package raises it for, `module.name`."""
-        return re.findall(r"`([^`]+)`", self.raised_by_us)
+    def versions(self):
+        """The versions of CPython that raise it, where not all do."""
+        return self.raised_by.partition("; ")[0]
 
     @property
     def judged(self):
@@ -37,9 +38,23 @@ class Row(NamedTuple):
         return tuple(sorted(int(n) - 1 for n in re.findall(r"\d", self.verdict) if is_of_paths))
 
 
+def rows(line):
+    """The rows of a line: one for each event that it names, with the functions of its last name."""
+    names, *cells = (cell.strip(" ") for cell in line.split("|")[1:-1])
+    does, effect, raised_by, verdict, verdict_02, fields = cells
+    events, functions = (re.findall(r"`([^`]+)`", cell) for cell in (names, raised_by))
+    for event in events:
+        own = [name for name in functions if len(events) == 1 or last(name) == last(event)]
+        yield Row(event, does, effect, raised_by, verdict, verdict_02 or verdict, fields, own)
+
+
+def last(name):
+    """The last part of a dotted name."""
+    return name.rpartition(".")[2]
+
+
 LINES = re.findall(r"^\| `.*\|$", PAGE.read_text(), re.MULTILINE)
-CELLS = [[cell.strip(" ") for cell in line.split("|")[1:-1]] for line in LINES]
-ROWS = {event.strip("`"): Row(event.strip("`"), *others) for event, *others in CELLS}
+ROWS = {row.event: row for line in LINES for row in rows(line)}
 #: The functions that CPython raises no event for, and the event that this package raises.
 RAISED = {function: row.event for row in ROWS.values() for function in row.functions}
 
