@@ -1,8 +1,8 @@
 """The verdicts of both packages on a request of the differential test, and why they may differ.
 
-`DIFFERENCES` are those that the section "Verdicts" of `docs/compatibility.md` lists. A difference
-says what makes the verdicts differ and what ours has to be then, worked out here by `os.path`: a
-wrong verdict of ours is no difference.
+`DIFFERENCES` are those from 0.1.0 in the section "Verdicts" of `docs/compatibility.md`. Each says
+what makes the verdicts differ and what ours has to be then, worked out here by `os.path`: a wrong
+verdict of ours is no difference.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The same as `differential_cases.py` under the rules of fastaudit 0.2.
 
-`DIFFERENCES` are those in the section "Verdicts of the 0.2 rules" of `docs/compatibility.md`.
+`DIFFERENCES` are those from 0.2.10 in the section "Verdicts" of `docs/compatibility.md`.
 """
 
 import os
