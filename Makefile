@@ -134,7 +134,7 @@ scenarios: $(VENV)/.built ## Run what must be stopped and what must be allowed u
 	$(PY) scripts/scenarios.py --publish
 
 .PHONY: promises-page
-promises-page: ## Try what a sandbox promises, and write the table of docs/sandbox.md anew (needs REAL_DOCKER)
+promises-page: ## Try what a sandbox promises, and write the table of docs/assurance.md (needs REAL_DOCKER)
 	scripts/test-version 3.13 promises
 
 # `ordinary-torch` adds PyTorch, of 3 GB.

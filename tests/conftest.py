@@ -59,7 +59,7 @@ def pytest_configure(config):
     )
     config.addinivalue_line(
         "markers",
-        "holds(ring, promise): shows that this ring of a sandbox holds what docs/sandbox.md "
+        "holds(ring, promise): shows that this ring of a sandbox holds what docs/assurance.md "
         "promises; `make promises-page` makes a table of them",
     )
     config.addinivalue_line(

@@ -1,4 +1,4 @@
-"""The table in docs/sandbox.md of what a sandbox promises, and the tests behind it."""
+"""The table in docs/assurance.md of what a sandbox promises, and the tests behind it."""
 
 import ast
 import re
@@ -22,7 +22,7 @@ def of_the_tests():
 
 def of_the_page():
     """The promises and rings of the table."""
-    text = ROOT.joinpath("docs", "sandbox.md").read_text()
+    text = ROOT.joinpath("docs", "assurance.md").read_text()
     table = re.search(r"<!-- promises: begin -->\n(.*?)<!-- promises: end -->", text, re.DOTALL)
     found = set()
     for line in table[1].splitlines()[2:]:
@@ -40,4 +40,4 @@ def test_rings():
 
 
 def test_nothing_in_the_table_is_broken():
-    assert "not held" not in ROOT.joinpath("docs", "sandbox.md").read_text()
+    assert "not held" not in ROOT.joinpath("docs", "assurance.md").read_text()

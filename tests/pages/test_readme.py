@@ -91,7 +91,7 @@ def test_the_test_of_the_readme(pytester):
 
 
 def test_every_example_is_tested():
-    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 49
+    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) > 30
 
 
 #: Where the blocks of code of other pages are run, and those of these that are no examples.
