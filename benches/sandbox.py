@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 import pages
 import pydantic_monty
 import sandlock
+from cases import show
 from smolagents.local_python_executor import LocalPythonExecutor
 
 from fastaudit_rs import Limits, Policy, Sandbox
@@ -146,19 +147,12 @@ def measure(chosen: dict[str, tuple[str, Row]]) -> tuple[dict[str, float], dict[
     return least, {name: 1 / min(found) for name, found in beside.items()}
 
 
-def table(
-    chosen: dict[str, tuple[str, Row]], least: dict[str, float], rate: dict[str, float]
-) -> str:
+def table(least: dict[str, float], rate: dict[str, float]) -> str:
     """The figures as Markdown."""
-    bare = least["a bare interpreter's start"]
-    lines = [
-        "| | milliseconds | bare starts | snippets a second |",
-        "|---|---|---|---|",
-    ]
-    for name in chosen:
+    lines = ["| | time | snippets per second |", "|---|--:|--:|"]
+    for name, seconds in least.items():
         counted = f"{rate[name]:.0f}" if name in rate else ""
-        figures = f"{least[name] * 1000:.2f} | {least[name] / bare:.2f}"
-        lines.append(f"| {name} | {figures} | {counted} |")
+        lines.append(f"| {name} | {show(seconds * 1e9)} | {counted} |")
     return "\n".join(lines) + "\n"
 
 
@@ -174,7 +168,7 @@ def main() -> None:
         for _, run in chosen.values():
             run()
         least, rate = measure(chosen)
-    shown = table(chosen, least, rate)
+    shown = table(least, rate)
     print(shown)
     if options.publish:
         pages.publish("make bench-sandbox", shown, pages.PERFORMANCE)

@@ -1,7 +1,7 @@
 """The time of steps of a session and of calls of tools, beside others that do the same.
 
 Each is measured in turns, in this process; the least of the repeats counts. A peer holds less, or
-runs another language: its row says which.
+runs another language: docs/performance.md says which.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from contextlib import ExitStack
 import numpy
 import pages
 import pydantic_monty
+from cases import show
 from smolagents.local_python_executor import LocalPythonExecutor
 
 from fastaudit_rs import Limits, Policy, Sandbox
@@ -29,6 +30,12 @@ LOOP = f"for _ in range({CALLS}):\n    last = double(21)\nlast"
 SERVER = "import sys\nfor line in sys.stdin: print(eval(line), flush=True)"
 #: 1 MB.
 ARRAY = numpy.arange(1 << 17, dtype="f8")
+
+#: What is measured, and where.
+STEPS, CALL, FIRST, ARRAYS = "a step", "a tool's call", "the first step", "1 MB array in and out"
+HERE, SANDBOX, SMOLAGENTS = "`policy.session()`", "`sandbox.session()`", "`smolagents`"
+MONTY, PLAIN = "`pydantic-monty`", "plain Python"
+Key = tuple[str, str]
 
 #: A row: the number of its runs in a round, the number of things in a run, and the run.
 Row = tuple[int, int, Callable[[], object]]
@@ -76,8 +83,8 @@ def smolagents() -> LocalPythonExecutor:
     return executor
 
 
-def rows(stack: ExitStack) -> dict[str, Row]:
-    """The rows, by name."""
+def rows(stack: ExitStack) -> dict[Key, Row]:
+    """The rows, by kind and place."""
     limits = Limits(memory="2G", wall_seconds=None)
     tools = {"double": double}
     here = stack.enter_context(POLICY.session(functions=tools))
@@ -115,26 +122,26 @@ def rows(stack: ExitStack) -> dict[str, Row]:
     for session in (here, inside):
         session.run("import numpy")
     return {
-        "a step: `policy.session()`": (50, 1, lambda: check(here.run(STEP).value, ANSWER)),
-        "a step: `sandbox.session()`": (20, 1, lambda: check(inside.run(STEP).value, ANSWER)),
-        "a step: `smolagents`, in this process": (20, 1, lambda: check(smol(STEP).output, ANSWER)),
-        "a step: `pydantic-monty`, its own language": (50, 1, monty_step),
-        "a step: a line to a plain process": (50, 1, ask_process),
-        "a tool's call: plain Python": (1, CALLS, lambda: exec(compiled, names)),
-        "a tool's call: `policy.session()`": (1, CALLS, lambda: check(here.run(LOOP).value, 42)),
-        "a tool's call: `sandbox.session()`": (1, CALLS, lambda: check(inside.run(LOOP).value, 42)),
-        "a tool's call: `smolagents`": (1, CALLS, lambda: check(smol(LOOP).output, 42)),
-        "a tool's call: `pydantic-monty`": (1, CALLS, monty_tool),
-        "the first step: `policy.session()`": (5, 1, first_here),
-        "the first step: `Sandbox` and `session()`": (1, 1, first_in_a_sandbox),
-        "the first step: `smolagents`": (5, 1, first_of_smolagents),
-        "the first step: a plain process": (2, 1, first_process),
-        "1 MB array in and out: `policy.session()`": (10, 1, lambda: array(here)),
-        "1 MB array in and out: `sandbox.session()`": (5, 1, lambda: array(inside)),
+        (STEPS, HERE): (50, 1, lambda: check(here.run(STEP).value, ANSWER)),
+        (STEPS, SANDBOX): (20, 1, lambda: check(inside.run(STEP).value, ANSWER)),
+        (STEPS, SMOLAGENTS): (20, 1, lambda: check(smol(STEP).output, ANSWER)),
+        (STEPS, MONTY): (50, 1, monty_step),
+        (STEPS, PLAIN): (50, 1, ask_process),
+        (CALL, PLAIN): (1, CALLS, lambda: exec(compiled, names)),
+        (CALL, HERE): (1, CALLS, lambda: check(here.run(LOOP).value, 42)),
+        (CALL, SANDBOX): (1, CALLS, lambda: check(inside.run(LOOP).value, 42)),
+        (CALL, SMOLAGENTS): (1, CALLS, lambda: check(smol(LOOP).output, 42)),
+        (CALL, MONTY): (1, CALLS, monty_tool),
+        (FIRST, HERE): (5, 1, first_here),
+        (FIRST, SANDBOX): (1, 1, first_in_a_sandbox),
+        (FIRST, SMOLAGENTS): (5, 1, first_of_smolagents),
+        (FIRST, PLAIN): (2, 1, first_process),
+        (ARRAYS, HERE): (10, 1, lambda: array(here)),
+        (ARRAYS, SANDBOX): (5, 1, lambda: array(inside)),
     }
 
 
-def measure(chosen: dict[str, Row]) -> dict[str, float]:
+def measure(chosen: dict[Key, Row]) -> dict[Key, float]:
     """The seconds that each thing of a row takes."""
     least = dict.fromkeys(chosen, float("inf"))
     for _ in range(ROUNDS):
@@ -146,13 +153,14 @@ def measure(chosen: dict[str, Row]) -> dict[str, float]:
     return least
 
 
-def table(least: dict[str, float]) -> str:
-    """The figures as Markdown; ratios are to the first row of the same kind."""
-    lines = ["| | microseconds | ratio |", "|---|--:|--:|"]
-    first: dict[str, float] = {}
-    for name, seconds in least.items():
-        base = first.setdefault(name.split(":")[0], seconds)
-        lines.append(f"| {name} | {seconds * 1e6:.2f} | {seconds / base:.2f} |")
+def table(least: dict[Key, float]) -> str:
+    """The figures as Markdown: a row for each kind, a column for each place."""
+    columns = (HERE, SANDBOX, SMOLAGENTS, MONTY, PLAIN)
+    lines = ["| " + " | ".join(["", *columns]) + " |", "|---" + "|--:" * len(columns) + "|"]
+    for kind in dict.fromkeys(kind for kind, _ in least):
+        times = [least.get((kind, column)) for column in columns]
+        cells = ["–" if time is None else show(time * 1e9) for time in times]
+        lines.append("| " + " | ".join([kind, *cells]) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -172,8 +180,8 @@ def main() -> None:
     print(shown)
     if options.publish:
         pages.publish("make bench-sessions", shown, pages.PERFORMANCE)
-    plain = least["a tool's call: plain Python"]
-    if least["a tool's call: `policy.session()`"] - plain > 2e-6:
+    plain = least[(CALL, PLAIN)]
+    if least[(CALL, HERE)] - plain > 2e-6:
         sys.exit("missed: a tool's call costs at most 2 µs more than a plain one")
 
 

@@ -16,50 +16,39 @@ HEAD = """\
 
 <!-- Made from native_{functions,ways}.toml in tests/support by `make native-code-page`. -->
 
-The lists behind [what the guard does not stop](limits.md). The tests run both on each version of
-Python, and fail where an item is no longer true or where Python has a native function that no list
-names.
+The lists behind the rows of [limits](limits.md). Tests run them on each version of Python, and fail
+if an item is wrong or a native function of the standard library is missing.
 
 """
 
 WAYS = """\
 ## Ways to reach native code
 
-A guard with call monitoring (Python 3.12 and later) stops native code of other packages where it is
-reached in the ways of the first row. In the others it runs unseen. Here `f` is a native function,
-`n` an instance of a native class, and `C` a class.
+From Python 3.12 on, a guard stops native code of other packages that is reached in the ways of the
+first row. It does not see the others. `f` is a native function, `n` an instance of a native class.
 
 """
 
 FUNCTIONS = """\
 ## Native functions of the standard library
 
-The native modules of CPython 3.10 to 3.15 that can act on more than what they are given.
-
 ### Not stopped
-
-No guard stops these; the rows of [limits.md](limits.md) say why.
 
 """
 
 HELD = """\
 ### With an event
 
-These raise an audit event before they act, which is named here where its name is another.
-[Audit events](events.md) says what becomes of each.
+The others raise an [audit event](events.md) before they act, named like the function or as shown:
 
 """
 
 REST = """\
 ### Judged before or after
 
-These act on what is open already, and was judged as it was opened: {handle}.
+Judged when it was opened: {handle}.
 
-These have code run later, under the guard: {guarded}.
-
-### Modules that do not act
-
-They compute, and call what they are given: {pure}.
+Code that runs later, under the guard: {guarded}.
 """
 
 
@@ -93,7 +82,7 @@ def until(way):
 def functions():
     """The native functions of the standard library."""
     table = read("native_functions.toml")
-    pure = table.pop("pure").split()
+    del table["pure"]
     rows, held = {}, {}
     plain = {kind: [] for kind in ("none", "handle", "guarded")}
     for module, says in table.items():
@@ -103,16 +92,14 @@ def functions():
         for name, call in says.get("limits", {}).items():
             rows.setdefault(call[0], []).append(whole + name)
         for name, call in says.get("held", {}).items():
-            same = call[0].rpartition(".")[2] == name.rpartition(".")[2]
-            event = "" if same else f" (`{call[0]}`)"
-            held.setdefault(module, []).append(f"`{name}`{event}")
+            if call[0].rpartition(".")[2] != name.rpartition(".")[2]:
+                held.setdefault(call[0], []).append(whole + name)
     text = FUNCTIONS + "| row | functions |\n|---|---|\n"
     text += "".join(f"| `{row}` | {code(sorted(names))} |\n" for row, names in rows.items())
-    text += "\n" + HELD + "| module | functions |\n|---|---|\n"
-    for module, names in held.items():
-        text += f"| `{module}` | {', '.join(names)} |\n"
+    text += "\n" + HELD + "| event | functions |\n|---|---|\n"
+    text += "".join(f"| `{event}` | {code(names)} |\n" for event, names in sorted(held.items()))
     rest = {kind: code(names) for kind, names in plain.items()}
-    return text + "\n" + REST.format(pure=code(pure), **rest)
+    return text + "\n" + REST.format(**rest)
 
 
 def page():

@@ -31,27 +31,18 @@ def verdict(case, answer):
     if answer["outside"]:
         return "**goes around**: needs a sandbox"
     if case["kind"] == "start":
-        return "denied, in a copy of the process, which tells nobody"
+        return "denied in a forked process, and shown nowhere"
     if not answer["told"]:
-        return "**denied, and nobody is told**"
-    return (
-        "denied, and the hint allows it" if answer["hint"] else "**denied, by a hint that fails**"
-    )
-
-
-def seen_in(answer):
-    """Where a person sees why."""
-    if not answer.get("told"):
-        return ""
-    places = (
-        ["the traceback"] * answer["shown"] + ["`violations`"] + ["`learn`"] * answer["recorded"]
-    )
-    return ", ".join(places)
+        return "**denied, but shown nowhere**"
+    if not answer["hint"]:
+        return "**denied, by a hint that fails**"
+    unseen = {"the traceback": answer["shown"], "`learn`": answer["recorded"]}
+    return "; not in ".join(["denied", *(place for place, is_in in unseen.items() if not is_in)])
 
 
 def table():
     """The rows, and whether each package is held."""
-    text = "| package | act | elsewhere | shown in |\n|---|---|---|---|\n"
+    text = "| package | act | outside |\n|---|---|---|\n"
     missing, failed = [], []
     for case in native_packages.cases():
         answer = native_packages.run(case)
@@ -62,7 +53,7 @@ def table():
         elif not said.startswith("denied"):
             failed.append(case["name"])
         act = f"{VERBS[case['kind']]} {case[case['kind']]}"
-        text += f"| {named(case)} | {act} | {said} | {seen_in(answer)} |\n"
+        text += f"| {named(case)} | {act} | {said} |\n"
     return text, missing, failed
 
 

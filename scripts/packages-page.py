@@ -1,4 +1,4 @@
-"""Writes the table of declared packages into docs/packages.md, from src/policy/packages.toml."""
+"""Writes the packages and variables of src/policy/packages.toml into docs/packages.md."""
 
 import sys
 from pathlib import Path
@@ -14,17 +14,19 @@ BEGIN, END = "<!-- packages -->\n", "<!-- end -->\n"
 
 
 def table():
-    """One row for each package."""
-    packages = tomllib.loads((ROOT / "src/policy/packages.toml").read_text(encoding="utf-8"))
-    rows = "| package | why | may set |\n|---|---|---|\n"
-    for name, package in sorted(packages.items(), key=lambda item: item[0].lower()):
-        env = " ".join(f"`{each}`" for each in package.get("env", ()))
-        rows += f"| `{name}` | {package['why']} | {env} |\n"
-    return rows
+    """The names of the packages, and the variables of those that have some."""
+    text = (ROOT / "src/policy/packages.toml").read_text(encoding="utf-8")
+    packages = sorted(tomllib.loads(text).items(), key=lambda item: item[0].lower())
+    names = ", ".join(f"`{name}`" for name, _ in packages)
+    rows = "| package | may set |\n|---|---|\n"
+    for name, package in packages:
+        if "env" in package:
+            rows += f"| `{name}` | {' '.join(f'`{each}`' for each in package['env'])} |\n"
+    return f"{names}.\n\n{rows}"
 
 
 def page():
-    """The page with the table as it has to be."""
+    """The page as it has to be."""
     text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     return f"{before}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}"

@@ -23,11 +23,11 @@ def table(scenarios, guards, found):
         categories = sorted({scenarios[at]["category"] for at in of_kind})
         for category in [*categories, None] if kind == "stop" else [None]:
             chosen = [at for at in of_kind if category in (None, scenarios[at]["category"])]
-            row = [f"{title}: {category}" if category else f"**{title}**"]
+            row = [category or f"**{title}**"]
             for guard in guards:
                 ran = [found[at, guard][0] for at in chosen]
                 ran = [went_well for went_well in ran if went_well is not None]
-                row.append(f"{sum(ran)} / {len(ran)}")
+                row.append(f"{sum(ran)}/{len(ran)}")
             rows.append(row)
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 

@@ -35,4 +35,4 @@ def test_the_list_of_tests_is_that_of_the_comparison():
     reasons = re.findall(r'^reason = "(.*)"$', told, re.MULTILINE)
     assert len(reasons) > 10
     for reason in reasons:
-        assert f"| {reason}" in PAGE
+        assert f"- {reason}" in PAGE
