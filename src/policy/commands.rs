@@ -85,38 +85,3 @@ pub fn find(fs: &impl FileSystem, name: &[u8], search: &[u8]) -> Option<PathBuf>
             fs.is_executable(&candidate).then_some(candidate)
         })
 }
-
-#[cfg(all(test, unix))]
-mod tests {
-    use super::*;
-    use crate::policy::files::os::Os;
-
-    fn named(names: &[&str], search: &str) -> Commands {
-        Commands::named(
-            &Os,
-            names.iter().map(|name| name.as_bytes()),
-            search.as_bytes(),
-        )
-    }
-
-    #[test]
-    fn by_name_and_by_path() {
-        let search = "/no-such-dir:/usr/bin:/bin";
-        let sh = find(&Os, b"sh", search.as_bytes()).unwrap();
-        for commands in [named(&["sh"], search), named(&["/bin/sh"], "")] {
-            assert!(commands.allow(&Os, &sh));
-            assert!(commands.allow(&Os, b"/bin/../bin/sh"));
-            assert!(!commands.allow(&Os, b"/bin/ls"));
-            assert!(!commands.allow(&Os, b"/tmp/sh"));
-            assert!(!commands.allow(&Os, b"/bin/"));
-        }
-        assert!(!named(&["no-such-program"], search).allow(&Os, b"/bin/no-such-program"));
-        assert!(find(&Os, b"sh", b"/no-such-dir").is_none());
-    }
-
-    #[test]
-    fn all_and_none() {
-        assert!(Commands::All.allow(&Os, b"/bin/sh"));
-        assert!(!Commands::None.allow(&Os, b"/bin/sh"));
-    }
-}

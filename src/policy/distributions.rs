@@ -303,49 +303,32 @@ mod tests {
 
     fn site() -> tempfile::TempDir {
         let site = tempfile::tempdir().unwrap();
-        let add = |name: &str, files: &[&str], metadata: &str| {
+        let add = |name: &str, files: [(&str, &str); 2]| {
             let directory = site.path().join(name);
             fs::create_dir(&directory).unwrap();
-            let record: String = files
-                .iter()
-                .map(|file| format!("{file},sha256=x,1\n"))
-                .collect();
-            fs::write(directory.join("RECORD"), record).unwrap();
-            fs::write(directory.join("METADATA"), metadata).unwrap();
+            for (file, text) in files {
+                fs::write(directory.join(file), text).unwrap();
+            }
         };
+        let wheel = |name: &str, record, metadata| {
+            let name = format!("{name}.dist-info");
+            add(&name, [("RECORD", record), ("METADATA", metadata)]);
+        };
+        let files = "_duckdb.cpython-313-x86_64-linux-gnu.so,sha256=x,1\nduckdb/__init__.py,,\n";
+        wheel("duckdb-1.0", files, "Name: duckdb\n");
+        let requires = "Requires-Dist: pydantic.Core (==2.1)\n\
+                        Requires-Dist: e-mail; extra == 'email'\n\nRequires-Dist: duckdb\n";
+        wheel("Fake_Pydantic-2", "pydantic/main.py,,\n", requires);
+        wheel("pydantic_core-2", "pydantic_core/_a.so,,\n", "");
+        wheel("e_mail-2", "email_x/_a.so,,\n", "");
+        let requires = "Requires-Dist: frames-runtime\n";
+        wheel("frames-1", "frames/__init__.py,,\n", requires);
+        wheel("frames_runtime-1", "_frames_runtime/a.so,,\n", "");
+        let requires = ("requires.txt", "duckdb>=1\n\n[extra]\ne-mail\n");
         add(
-            "duckdb-1.0.dist-info",
-            &[
-                "_duckdb.cpython-313-x86_64-linux-gnu.so",
-                "_duckdb-stubs/__init__.pyi",
-                "duckdb/__init__.py",
-                "../../../bin/duck",
-                "duckdb-1.0.dist-info/RECORD",
-            ],
-            "Metadata-Version: 2.1\nName: duckdb\n",
+            "old-1.egg-info",
+            [("top_level.txt", "old\n_old\n"), requires],
         );
-        add(
-            "Fake_Pydantic-2.dist-info",
-            &["pydantic/main.py"],
-            "Requires-Dist: pydantic.Core (==2.1)\nRequires-Dist: e-mail; extra == 'email'\n\n\
-             Requires-Dist: duckdb\n",
-        );
-        add(
-            "pydantic_core-2.dist-info",
-            &["pydantic_core/_pydantic_core.so"],
-            "",
-        );
-        add("e_mail-2.dist-info", &["email_x/_a.so"], "");
-        add(
-            "frames-1.dist-info",
-            &["frames/__init__.py"],
-            "Requires-Dist: frames-runtime\n",
-        );
-        add("frames_runtime-1.dist-info", &["_frames_runtime/a.so"], "");
-        let egg = site.path().join("old-1.egg-info");
-        fs::create_dir(&egg).unwrap();
-        fs::write(egg.join("top_level.txt"), "old\n_old\n").unwrap();
-        fs::write(egg.join("requires.txt"), "duckdb>=1\n\n[extra]\ne-mail\n").unwrap();
         site
     }
 
@@ -354,7 +337,6 @@ mod tests {
         let site = site();
         let installed = InstalledPackages::read(&[site.path().to_owned()]);
         for (name, module, is_of) in [
-            ("duckdb", "_duckdb", true),
             ("duckdb", "duckdb", true),
             ("DuckDB", "_duckdb", true),
             ("pydantic", "pydantic_core", true),
@@ -369,12 +351,14 @@ mod tests {
             let modules = installed.modules_of([name]);
             assert_eq!(modules.contains(module), is_of, "{name} {module}");
         }
-        assert_eq!(installed.package_of("_duckdb"), "duckdb");
-        assert_eq!(installed.package_of("pydantic_core"), "pydantic_core");
-        assert_eq!(installed.package_of("_frames_runtime"), "frames");
-        assert_eq!(installed.package_of("_unknown"), "_unknown");
-        assert_eq!(installed.near("pydantik"), Some("pydantic"));
-        assert_eq!(installed.near("elsewhere"), None);
+        for (module, package) in [
+            ("_duckdb", "duckdb"),
+            ("pydantic_core", "pydantic_core"),
+            ("_frames_runtime", "frames"),
+            ("_unknown", "_unknown"),
+        ] {
+            assert_eq!(installed.package_of(module), package);
+        }
         assert!(installed.has("old") && !installed.has("older"));
     }
 

@@ -266,65 +266,14 @@ mod tests {
             }
             for variable in &package.env {
                 let start = variable.trim_end_matches('*');
-                let is_long = start.len() > 2;
-                assert!(is_long && start.is_ascii(), "{name}: {variable}");
-                let dangerous = !crate::policy::Environment::Harmless.may_set(start.as_bytes());
-                assert!(!dangerous, "{name}: {variable}");
+                assert!(start.len() > 2 && start.is_ascii(), "{name}: {variable}");
+                let is_harmless = crate::policy::Environment::Harmless.may_set(start.as_bytes());
+                assert!(is_harmless, "{name}: {variable}");
             }
             for kept in &package.keeps {
                 let start = kept.trim_end_matches('*');
                 assert!(start.len() > 5 && !start.contains('/'), "{name}: {kept}");
             }
-        }
-    }
-
-    #[test]
-    fn a_table_with_mistakes_is_none() {
-        for text in [
-            "numpy = 1",
-            "[numpy]\nwhi = 'x'",
-            "[numpy]\nwith = 'x'",
-            "[numpy]\nenv = [1]",
-            "[numpy",
-        ] {
-            assert!(read(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn names_are_those_of_the_table_or_of_what_is_installed() {
-        let installed = InstalledPackages::default();
-        let named = |names: &[&str]| {
-            let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-            Packages::named(&names, &installed)
-        };
-        let all = named(&["data"]).unwrap();
-        assert!(all.have("numpy") && all.have("pandas") && !all.have("elsewhere"));
-        assert!(all.may_set("OMP_NUM_THREADS") && !all.may_set("PATH"));
-        let one = named(&["pandas"]).unwrap();
-        assert!(one.have("pandas") && one.have("numexpr") && !one.have("torch"));
-        assert!(named(&[]).unwrap().is_empty());
-        let error = named(&["pandsa"]).unwrap_err().to_string();
-        assert!(error.contains("\"pandas\""), "{error}");
-        assert!(named(&["nothing_like_it"]).is_err());
-    }
-
-    #[test]
-    fn a_choice_of_packages_allows_what_is_in_it() {
-        let texts = |names: &[&str]| {
-            names
-                .iter()
-                .map(|name| (*name).to_owned())
-                .collect::<Vec<_>>()
-        };
-        for (new, old, is_of) in [
-            (&["numpy"][..], &["data"][..], true),
-            (&["numpy"], &["numpy", "pandas"], true),
-            (&["data"], &["numpy"], false),
-            (&["other"], &["data"], false),
-            (&[], &[], true),
-        ] {
-            assert_eq!(are_of(&texts(new), &texts(old)), is_of, "{new:?} {old:?}");
         }
     }
 }

@@ -173,35 +173,17 @@ mod tests {
     const LOKY: &str = "joblib.externals.loky.backend.popen_loky_posix";
 
     #[test]
+    #[rustfmt::skip]
     fn workers() {
         for (arguments, module) in [
-            (
-                &["python", "-c", SPAWN, "--multiprocessing-fork"][..],
-                "multiprocessing.spawn",
-            ),
-            (
-                &[
-                    "python", "-BI", "-X", "dev", "-Wignore", "-Xutf8=1", "-c", TRACKER,
-                ],
-                "multiprocessing.resource_tracker",
-            ),
+            (&["python", "-c", SPAWN, "--multiprocessing-fork"][..], "multiprocessing.spawn"),
+            (&["python", "-BI", "-X", "dev", "-Wignore", "-Xutf8=1", "-c", TRACKER], "multiprocessing.resource_tracker"),
             (&["python", "-c", SERVER], "multiprocessing.forkserver"),
-            (
-                &["python", "-c", LATER_SERVER, "a"],
-                "multiprocessing.forkserver",
-            ),
+            (&["python", "-c", LATER_SERVER, "a"], "multiprocessing.forkserver"),
             (&["python", "-m", LOKY, "--pipe", "5"], LOKY),
         ] {
             let worker = Worker::of(arguments).unwrap();
             assert_eq!(worker.module(), module);
-            let words = worker.after("first");
-            assert_eq!(words.len(), arguments.len());
-            let code = words.iter().position(|word| word == "-c").unwrap() + 1;
-            assert!(words[code].starts_with("first\n"));
-            for (at, word) in arguments.iter().enumerate() {
-                let is_code = at == code || (at + 1 == code && *word == "-m");
-                assert!(is_code || words[at] == *word, "{word}");
-            }
         }
         let words = Worker::of(&["python", "-m", LOKY]).unwrap().after("first");
         let code = format!("first\nimport runpy; runpy._run_module_as_main(\"{LOKY}\")");
@@ -209,6 +191,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn other_command_lines() {
         for arguments in [
             &["python"][..],
@@ -223,26 +206,10 @@ mod tests {
             &["python", "-X", "presite=own", "-c", SPAWN],
             &["python", "-Xpresite=own", "-c", SPAWN],
             &["python", "-W", "error::own.Warning", "-c", SPAWN],
-            &[
-                "python",
-                "-c",
-                "from multiprocessing.spawn import spawn_main; spawn_main(f())",
-            ],
-            &[
-                "python",
-                "-c",
-                "from multiprocessing.spawn import spawn_main; spawn_main(1);x()",
-            ],
-            &[
-                "python",
-                "-c",
-                "from multiprocessing.spawn import main; main(1)",
-            ],
-            &[
-                "python",
-                "-c",
-                "from multiprocessing.resource_tracker import main;main(4)\nx",
-            ],
+            &["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(f())"],
+            &["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(1);x()"],
+            &["python", "-c", "from multiprocessing.spawn import main; main(1)"],
+            &["python", "-c", "from multiprocessing.resource_tracker import main;main(4)\nx"],
             &["python", "-c", "from own import main;main(4)"],
         ] {
             assert_eq!(Worker::of(arguments), None, "{arguments:?}");

@@ -77,24 +77,3 @@ const WRITE_FLAGS: u32 = {
 /// `_O_WRONLY | _O_RDWR | _O_CREAT | _O_TRUNC | _O_APPEND` of the Windows C runtime.
 #[cfg(not(unix))]
 const WRITE_FLAGS: u32 = 0x0001 | 0x0002 | 0x0100 | 0x0200 | 0x0008;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn open_modes() {
-        for mode in ["w", "a", "x", "r+", "rb+", "wb"] {
-            assert!(open_may_write(Some(mode.as_bytes()), 0), "{mode}");
-        }
-        for mode in ["r", "rb", "rt", ""] {
-            assert!(!open_may_write(Some(mode.as_bytes()), 0xff), "{mode}");
-        }
-        assert!(!open_may_write(None, 0));
-        assert!(open_may_write(None, i64::from(WRITE_FLAGS)));
-        assert!(open_appends(Some(b"ab+"), 0));
-        assert!(!open_appends(Some(b"r+"), i64::from(APPEND)));
-        assert!(open_appends(None, i64::from(APPEND)));
-        assert!(!open_appends(None, i64::from(APPEND | TRUNCATE)));
-    }
-}

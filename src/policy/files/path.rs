@@ -245,28 +245,3 @@ fn pop(path: &mut PathBuf) {
     let slash = memrchr(b'/', path).unwrap_or(0);
     path.truncate(slash.max(1));
 }
-
-#[cfg(test)]
-mod tests {
-    use super::split;
-
-    #[test]
-    fn split_is_posixpath_split() {
-        for (path, head, tail) in [
-            ("a", "", "a"),
-            ("a/b", "a", "b"),
-            ("a/b/", "a/b", ""),
-            ("a//b", "a", "b"),
-            ("/a", "/", "a"),
-            ("//a", "//", "a"),
-            ("/", "/", ""),
-            ("", "", ""),
-        ] {
-            assert_eq!(
-                split(path.as_bytes()),
-                (head.as_bytes(), tail.as_bytes()),
-                "{path}"
-            );
-        }
-    }
-}

@@ -236,6 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[rustfmt::skip]
     fn what_statements_open() {
         let named = |name: &str| vec![OpenedDatabase::Named(name.as_bytes().to_vec())];
         for (sql, found) in [
@@ -268,10 +269,7 @@ mod tests {
             ("vacuum into 'x'", named("x")),
             ("vacuum main into 'x'", named("x")),
             ("vacuum into ?", vec![OpenedDatabase::Parameter]),
-            (
-                "vacuum 'main' into lower('x')",
-                vec![OpenedDatabase::Unknown],
-            ),
+            ("vacuum 'main' into lower('x')", vec![OpenedDatabase::Unknown]),
             ("pragma temp_store_directory", vec![]),
             ("pragma temp_store_directory = ''", vec![]),
             ("select 1 -- pragma temp_store_directory = 'x'", vec![]),
@@ -279,14 +277,8 @@ mod tests {
             ("pragma temp_store_directory = 'x'", named("x/etilqs_")),
             ("PRAGMA Temp_Store_Directory('x')", named("x/etilqs_")),
             ("pragma main.[temp_store_directory]=[x]", named("x/etilqs_")),
-            (
-                "explain query plan pragma temp_store_directory=\"x\"",
-                named("x/etilqs_"),
-            ),
-            (
-                "pragma temp_store_directory = x",
-                vec![OpenedDatabase::Unknown],
-            ),
+            ("explain query plan pragma temp_store_directory=\"x\"", named("x/etilqs_")),
+            ("pragma temp_store_directory = x", vec![OpenedDatabase::Unknown]),
         ] {
             assert_eq!(opened(sql.as_bytes()), found, "{sql}");
         }

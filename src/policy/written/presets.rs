@@ -82,24 +82,3 @@ network = false
 ",
     ),
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policy::written::spec::Spec;
-
-    #[test]
-    fn each_is_a_policy() {
-        for (name, text) in PRESETS {
-            assert!(Spec::from_toml(text, false).is_ok(), "{name}");
-        }
-        let classic = PRESETS.iter().find(|(name, _)| *name == "fastaudit-0.1");
-        assert_eq!(
-            Spec::from_toml(classic.unwrap().1, false).unwrap(),
-            Spec {
-                protect: crate::policy::written::values::Choice::All(false),
-                ..Spec::default()
-            }
-        );
-    }
-}

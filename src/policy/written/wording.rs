@@ -384,23 +384,3 @@ fn as_the_kernel_can_hold(lack: &mut Lack) {
         path.clone_from(root);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_as_a_shell_reads_them() {
-        let words = [
-            ("plain/a.txt", "plain/a.txt"),
-            ("", "''"),
-            ("a b'c", "'a b'\"'\"'c'"),
-            ("\u{1b}[2J1", "$'\\033[2J1'"),
-            ("a\n'\\\u{202e}1", "$'a\\012\\'\\\\\\342\\200\\2561'"),
-            ("\u{9b}", "$'\\302\\233'"),
-        ];
-        for (word, shown) in words {
-            assert_eq!(shell_word(word), shown);
-        }
-    }
-}
