@@ -8,6 +8,7 @@ use super::commands::Commands;
 use super::distributions::InstalledPackages;
 use super::environment::Environment;
 use super::network::Network;
+use super::operation::Aim;
 pub use super::operation::{Operation, Verdict, Why};
 use super::packages::Packages;
 use super::rules;
@@ -186,10 +187,7 @@ impl Policy {
 
     /// Returns the reason that denies an operation which no root could approve, wherever it is.
     pub fn denies_everywhere(&self, fs: &impl FileSystem, operation: Operation<'_>) -> Option<Why> {
-        match self.while_importing.as_ref()?.check(fs, operation) {
-            Verdict::Allow => None,
-            Verdict::Deny(why) => Some(why),
-        }
+        self.while_importing.as_ref()?.check(fs, operation).why()
     }
 
     /// Returns the reason beside the roots that denies an operation, so that more roots would not
@@ -200,10 +198,7 @@ impl Policy {
         fs: &impl FileSystem,
         operation: Operation<'_>,
     ) -> Option<Why> {
-        match self.everywhere().check(fs, operation) {
-            Verdict::Allow => None,
-            Verdict::Deny(why) => Some(why),
-        }
+        self.everywhere().check(fs, operation).why()
     }
 
     /// Returns the policy with these programs.
@@ -353,10 +348,10 @@ impl Policy {
     /// Judges an operation.
     pub fn check(&self, fs: &impl FileSystem, operation: Operation<'_>) -> Verdict {
         match operation {
-            Operation::ChangeEntry(target) => self.change_entry(fs, target),
-            Operation::MoveEntry(target) => self.move_entry(fs, target),
-            Operation::ChangeFile(target) => self.change_file(fs, target),
-            Operation::ChangePlace(target) => self.change_place(fs, target),
+            Operation::ChangeEntry(target) => self.change(fs, target, Aim::Entry),
+            Operation::MoveEntry(target) => self.change(fs, target, Aim::Moved),
+            Operation::ChangeFile(target) => self.change(fs, target, Aim::File),
+            Operation::ChangePlace(target) => self.change(fs, target, Aim::Place),
             Operation::OpenForWriting(target) => self.open(fs, target, false),
             Operation::OpenForAppending(target) => self.open(fs, target, true),
             Operation::Read(target) => self.read(fs, target),
@@ -365,38 +360,29 @@ impl Policy {
             Operation::LinkTo { text, at } => self.link(fs, text, at),
             Operation::OpenDatabase(Name::Path(name)) => self.open_database(fs, name),
             Operation::OpenDatabase(_) => Verdict::Deny(Why::Unapproved),
-            Operation::SetVariable(Name::Path(name))
-                if self.environment.may_set(name) || self.packages_may_set(name) =>
-            {
-                Verdict::Allow
+            Operation::SetVariable(Name::Path(name)) => {
+                let packages = &self.rest.packages;
+                let allowed = self.environment.may_set(name) || packages.may_set(name);
+                Verdict::or(allowed, Why::Environment)
             }
             Operation::SetVariable(_) => Verdict::Deny(Why::Environment),
             Operation::UseNetwork(reach) => match self.network.denies(fs, reach) {
                 Some(part) => Verdict::Deny(Why::Network(part)),
                 None => Verdict::Allow,
             },
-            Operation::Import { module, in_turn } => match &self.imports {
-                Some(imports) if !may_import(imports, module, in_turn) => {
-                    Verdict::Deny(Why::Import)
-                }
-                _ => Verdict::Allow,
-            },
-            Operation::CallNative(module) => match &self.native {
-                Some(native) if native.has_module(module) => Verdict::Allow,
-                _ if self.calls_all_native() => Verdict::Allow,
-                _ => Verdict::Deny(Why::Native),
-            },
+            Operation::Import { module, in_turn } => {
+                let imports = self.imports.as_ref();
+                let allowed = imports.is_none_or(|rules| may_import(rules, module, in_turn));
+                Verdict::or(allowed, Why::Import)
+            }
+            Operation::CallNative(module) => self.call_native(module),
             Operation::Start(program) => {
                 let allowed = match (&self.commands, program) {
                     (Commands::All, _) => true,
                     (commands, Some(program)) => commands.allow(fs, program),
                     (_, None) => false,
                 };
-                if allowed {
-                    Verdict::Allow
-                } else {
-                    Verdict::Deny(Why::Command)
-                }
+                Verdict::or(allowed, Why::Command)
             }
             Operation::SetAttribute(name) => Verdict::when(rules::is_ordinary_attribute(name)),
         }
@@ -415,16 +401,14 @@ impl Policy {
             ModuleOrigin::Installed => Verdict::Allow,
             _ if self.contains(fs, file) => Verdict::Deny(Why::Unapproved),
             ModuleOrigin::Known => Verdict::Allow,
-            ModuleOrigin::Unknown => match &self.native {
-                Some(native) if native.has_module(module) => Verdict::Allow,
-                _ if self.calls_all_native() => Verdict::Allow,
-                _ => Verdict::Deny(Why::Native),
-            },
+            ModuleOrigin::Unknown => self.call_native(module),
         }
     }
 
-    fn packages_may_set(&self, name: &[u8]) -> bool {
-        std::str::from_utf8(name).is_ok_and(|name| self.rest.packages.may_set(name))
+    fn call_native(&self, module: &str) -> Verdict {
+        let native = self.native.as_ref();
+        let allowed = native.is_some_and(|native| native.has_module(module));
+        Verdict::or(allowed || self.calls_all_native(), Why::Native)
     }
 }
 

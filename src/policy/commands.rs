@@ -37,7 +37,7 @@ impl Commands {
             } else {
                 find(fs, name, search)?
             };
-            place(fs, &found, Base::CurrentDir)
+            place(fs, &found)
         });
         Self::At(places.collect())
     }
@@ -47,20 +47,17 @@ impl Commands {
         match self {
             Self::None => false,
             Self::All => true,
-            Self::At(places) => {
-                place(fs, program, Base::CurrentDir).is_some_and(|place| places.contains(&place))
-            }
+            Self::At(places) => place(fs, program).is_some_and(|place| places.contains(&place)),
         }
     }
 }
 
 /// Returns the place of a program: the resolved directory and the name in it.
-fn place(fs: &impl FileSystem, program: &[u8], base: Base) -> Option<PathBuf> {
-    let (directory, name) = path::split(program);
-    if matches!(name, b"" | b"." | b"..") {
-        return None;
+fn place(fs: &impl FileSystem, program: &[u8]) -> Option<PathBuf> {
+    match path::is_unnamed(path::split(program).1) {
+        true => None,
+        false => path::entry(fs, program, Base::CurrentDir),
     }
-    Some(path::resolve(fs, directory, base)?.join(name))
 }
 
 /// The `PATH` of this process.

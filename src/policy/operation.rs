@@ -62,6 +62,19 @@ pub enum Operation<'a> {
     SetAttribute(&'a [u8]),
 }
 
+/// The part of a path that an operation changes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// The directory entry.
+    Entry,
+    /// The entry with all that is below it.
+    Moved,
+    /// The file that it leads to.
+    File,
+    /// The entry, or the entries in it if the path ends with a slash.
+    Place,
+}
+
 /// The answer of a policy to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -141,10 +154,23 @@ impl Why {
 impl Verdict {
     /// Allows it if this is true.
     pub(crate) fn when(allowed: bool) -> Self {
+        Self::or(allowed, Why::Unapproved)
+    }
+
+    /// Allows it if this is true, and else denies it for a reason.
+    pub(crate) fn or(allowed: bool, why: Why) -> Self {
         if allowed {
             Self::Allow
         } else {
-            Self::Deny(Why::Unapproved)
+            Self::Deny(why)
+        }
+    }
+
+    /// Returns the reason of a denial.
+    pub fn why(self) -> Option<Why> {
+        match self {
+            Self::Allow => None,
+            Self::Deny(why) => Some(why),
         }
     }
 

@@ -194,9 +194,9 @@ impl Packages {
     }
 
     /// Returns whether they may set an environment variable.
-    pub fn may_set(&self, name: &str) -> bool {
+    pub fn may_set(&self, name: &[u8]) -> bool {
         let chosen = self.0.as_ref();
-        chosen.is_some_and(|chosen| matches(&chosen.env, name.as_bytes()))
+        chosen.is_some_and(|chosen| matches(&chosen.env, name))
     }
 
     /// Returns whether they keep directories of their own among temporary files.

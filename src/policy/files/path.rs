@@ -54,6 +54,15 @@ impl<'a> Target<'a> {
             base: Base::CurrentDir,
         }
     }
+
+    /// Resolves it as a directory to change to.
+    pub fn directory(self, fs: &impl FileSystem) -> Option<Resolved> {
+        match self.name {
+            Name::Path(path) => resolve(fs, path, self.base),
+            Name::Descriptor(fd) => resolve(fs, b".", Base::Descriptor(fd)),
+            Name::Unreadable => None,
+        }
+    }
 }
 
 /// An absolute path without links, `.` or `..`. Only resolution makes one.
@@ -97,6 +106,24 @@ pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
         .rposition(|&byte| byte != b'/')
         .map_or(head.len(), |last| last + 1);
     (&head[..end], tail)
+}
+
+/// Returns whether the last component of a path names no entry of the directory before it.
+pub fn is_unnamed(name: &[u8]) -> bool {
+    matches!(name, b"" | b"." | b"..")
+}
+
+/// Resolves the directory that holds the last component of a path.
+pub fn parent(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Resolved> {
+    resolve(fs, split(path).0, base)
+}
+
+/// Returns the directory entry that a path names, or the place it leads to if it names none.
+pub fn entry(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<PathBuf> {
+    match split(path).1 {
+        name if is_unnamed(name) => resolve(fs, path, base).map(Resolved::into_path),
+        name => Some(parent(fs, path, base)?.join(name)),
+    }
 }
 
 /// Resolves a path. `None` if it cannot be known where it leads: a NUL inside, a current directory

@@ -127,16 +127,22 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         self.0.deny(reason, operation)
     }
 
-    /// Asks the policy; `path` is the position of the path that a denial names.
+    /// Asks the policy.
+    #[inline]
+    pub(super) fn check(&self, operation: Operation<'_>) -> Verdict {
+        self.0.policy().check(self.0.fs(), operation)
+    }
+
+    /// Judges an operation; `path` is the position of the path that a denial names.
     pub(super) fn judge(&self, operation: Operation<'_>, path: usize) -> Result<(), S::Error> {
         self.0.note(operation);
-        let (policy, fs) = (self.0.policy(), self.0.fs());
-        match policy.check(fs, operation) {
+        match self.check(operation) {
             Verdict::Allow => Ok(()),
             // An event without the argument that its rule needs did not come from CPython.
             Verdict::Deny(_) if path >= self.args().count() => self.deny(Reason::Event),
             Verdict::Deny(why @ (Why::Unapproved | Why::Unreadable)) => {
-                let everywhere = policy.denies_everywhere(fs, operation);
+                let policy = self.0.policy();
+                let everywhere = policy.denies_everywhere(self.0.fs(), operation);
                 self.deny_operation(
                     Reason::Path(path, everywhere.unwrap_or(why)),
                     Some(operation),
@@ -146,13 +152,13 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         }
     }
 
-    /// Asks the policy about an operation that is allowed or denied as such.
+    /// Judges an operation that is allowed or denied as such.
     #[inline]
     pub(super) fn switch(&self, operation: Operation<'_>) -> Result<(), S::Error> {
         self.0.note(operation);
-        match self.0.policy().check(self.0.fs(), operation) {
-            Verdict::Allow => Ok(()),
-            Verdict::Deny(why) => self.deny(Reason::Switch(why)),
+        match self.check(operation).why() {
+            None => Ok(()),
+            Some(why) => self.deny(Reason::Switch(why)),
         }
     }
 
@@ -234,11 +240,10 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         if self.0.records() {
             self.0.need(Need::Native(self.0.package_being_called()));
         }
-        let operation = Operation::CallNative(&callee);
-        match self.0.policy().check(self.0.fs(), operation) {
-            Verdict::Allow => Ok(()),
-            Verdict::Deny(_) if self.is_of_named_package() => Ok(()),
-            Verdict::Deny(why) => {
+        match self.check(Operation::CallNative(&callee)).why() {
+            None => Ok(()),
+            Some(_) if self.is_of_named_package() => Ok(()),
+            Some(why) => {
                 // A hint names the package.
                 self.0.package_being_called();
                 self.deny(Reason::Switch(why))
@@ -295,10 +300,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
     fn set_attribute(&self) -> Result<(), S::Error> {
         let allowed = self.args().with_encoded(1, |name| match name {
             Some(b"__code__") => self.0.only_marks_awaitable(),
-            Some(name) => {
-                let operation = Operation::SetAttribute(name);
-                self.0.policy().check(self.0.fs(), operation).allows()
-            }
+            Some(name) => self.check(Operation::SetAttribute(name)).allows(),
             None => false,
         });
         match allowed {

@@ -44,8 +44,7 @@ impl<S: Surroundings> Judge<'_, S> {
         match self.0.policy().load(fs, module, &landing, origin) {
             Verdict::Allow => Ok(()),
             Verdict::Deny(Why::Native) => {
-                let package = module.split('.').next().unwrap_or(module);
-                self.0.need(Need::Native(package.to_owned()));
+                self.0.need(Need::of_native(module));
                 self.deny(Reason::Switch(Why::Native))
             }
             Verdict::Deny(_) => self.deny(Reason::Event),
@@ -70,7 +69,7 @@ impl<S: Surroundings> Judge<'_, S> {
         });
         let denied = |in_turn| {
             let operation = Operation::Import { module, in_turn };
-            !self.0.policy().check(self.0.fs(), operation).allows()
+            !self.check(operation).allows()
         };
         // The importing code is looked at only where it matters.
         if denied(false) && (denied(true) || !self.0.is_in_turn()?) {

@@ -100,9 +100,7 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
             }
             Why::Import => one(self.text(0).map(Need::Module)),
             Why::Native if self.event == "import" => {
-                let module = self.text(0);
-                let package = module.as_deref().and_then(|name| name.split('.').next());
-                one(package.map(|package| Need::Native(package.to_owned())))
+                one(self.text(0).map(|module| Need::of_native(&module)))
             }
             Why::Native => {
                 let callee = self.text(1);
@@ -141,9 +139,8 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
                 return Some(name);
             }
         }
-        let (dir, name) = path::split(&found);
-        let dir = path::resolve(self.fs, dir, Base::CurrentDir)?;
-        String::from_utf8(dir.join(name).to_vec()).ok()
+        let program = path::entry(self.fs, &found, Base::CurrentDir)?;
+        String::from_utf8(program.to_vec()).ok()
     }
 
     /// Returns the program of the event as its arguments name it.

@@ -18,8 +18,6 @@ use crate::policy::rules::NetworkEvent;
 
 #[cfg(unix)]
 use crate::policy::files::path;
-#[cfg(unix)]
-use crate::policy::operation::Verdict;
 
 /// The rules that stand for those of a policy that has none.
 static ALL: LazyLock<HostRules> = LazyLock::new(HostRules::all);
@@ -256,19 +254,14 @@ impl<S: Surroundings> Judge<'_, S> {
         if denied.is_some() || kind != NetworkEvent::Bind {
             return denied;
         }
-        match self.0.policy().check(self.0.fs(), operation) {
-            Verdict::Allow => None,
-            Verdict::Deny(Why::Network(part)) => Some(part),
-            Verdict::Deny(_) => Some(Part::Unix),
-        }
+        (!self.check(operation).allows()).then_some(Part::Unix)
     }
 
     /// Returns whether a socket is in the guard's temporary directory, where nobody else's is.
     #[cfg(unix)]
     fn is_of_guard(&self, path: &[u8], operation: Operation<'_>) -> bool {
         let landing = path::resolve(self.0.fs(), path, Base::CurrentDir);
-        let policy = self.0.policy();
-        landing.is_some_and(|landing| policy.is_temporary(&landing))
-            && policy.check(self.0.fs(), operation).allows()
+        landing.is_some_and(|landing| self.0.policy().is_temporary(&landing))
+            && self.check(operation).allows()
     }
 }
