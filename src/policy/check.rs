@@ -135,6 +135,22 @@ impl Policy {
         self
     }
 
+    /// Returns whether nobody may import a module, whatever else is allowed.
+    #[must_use]
+    pub fn blocks_import(&self, module: &str) -> bool {
+        let imports = self.imports.as_ref();
+        imports.is_some_and(|imports| {
+            let mut blocked = imports.block.iter();
+            blocked.any(|name| is_within_module(module, name))
+        })
+    }
+
+    /// Returns whether a root approves its own entry, not just the entries below it.
+    #[must_use]
+    pub fn approves_root_entries(&self) -> bool {
+        self.approves_root_entries
+    }
+
     /// The files that govern the code.
     #[must_use]
     pub fn governing(&self) -> &Governing {

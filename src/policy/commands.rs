@@ -42,6 +42,16 @@ impl Commands {
         Self::At(places.collect())
     }
 
+    /// Returns the programs of both.
+    pub(super) fn with(&self, more: &Self) -> Self {
+        match (self, more) {
+            (Self::All, _) | (_, Self::All) => Self::All,
+            (Self::None, more) => more.clone(),
+            (own, Self::None) => own.clone(),
+            (Self::At(own), Self::At(more)) => Self::At(own.union(more).cloned().collect()),
+        }
+    }
+
     /// Returns whether the program at this path may be started.
     pub fn allow(&self, fs: &impl FileSystem, program: &[u8]) -> bool {
         match self {

@@ -1,5 +1,7 @@
 //! The environment variables that may be set and removed.
 
+use crate::policy::written::values::Choice;
+
 /// Variables that decide what other programs run or load, or where they look for their settings.
 /// A trailing `*` stands for whatever follows.
 #[rustfmt::skip]
@@ -49,6 +51,25 @@ pub enum Environment {
 }
 
 impl Environment {
+    /// The variables of a choice.
+    pub(super) fn of(choice: &Choice) -> Self {
+        match choice {
+            Choice::All(false) => Self::Fixed,
+            Choice::All(true) => Self::Harmless,
+            Choice::Named(names) => Self::Only(names.clone()),
+        }
+    }
+
+    /// Returns the variables with those of a choice, of which all are the harmless ones.
+    pub(super) fn with(&self, more: &Choice) -> Self {
+        let names = match more {
+            Choice::All(false) => return self.clone(),
+            Choice::All(true) => vec!["*".to_owned()],
+            Choice::Named(names) => names.clone(),
+        };
+        Self::Either(Box::new(self.clone()), names)
+    }
+
     /// Returns whether the variable may be set or removed.
     pub fn may_set(&self, name: &[u8]) -> bool {
         match self {
@@ -85,7 +106,8 @@ fn is_named(names: &[String], name: &[u8]) -> bool {
     names.iter().any(is_it)
 }
 
-fn matches(pattern: &str, name: &[u8]) -> bool {
+/// Returns whether a name is that of a pattern, whose `*` at the end stands for whatever follows.
+pub(super) fn matches(pattern: &str, name: &[u8]) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start.as_bytes()),
         None => pattern.as_bytes() == name,

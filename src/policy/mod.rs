@@ -17,7 +17,6 @@ pub mod hosts;
 mod index;
 pub mod judge;
 pub mod learn;
-pub mod more;
 pub mod network;
 pub mod operation;
 pub mod packages;

@@ -47,6 +47,16 @@ impl Default for NetworkRules {
     }
 }
 
+impl NetworkRules {
+    /// Connecting nowhere.
+    pub fn to_no_host() -> Self {
+        Self {
+            hosts: Where::Below(Vec::new()),
+            ..Self::default()
+        }
+    }
+}
+
 /// An operation on the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach<'a> {
@@ -174,6 +184,15 @@ impl Network {
         }
     }
 
+    /// Returns the network with what rules allow, too.
+    pub(super) fn with(&self, more: &HostRules) -> Self {
+        match self {
+            Self::Open => Self::Open,
+            Self::Closed => Self::Rules(Box::new(more.clone())),
+            Self::Rules(own) => Self::Rules(Box::new(own.with(more))),
+        }
+    }
+
     /// Returns whether everything is allowed.
     pub fn is_open(&self) -> bool {
         matches!(self, Self::Open)
@@ -189,7 +208,8 @@ pub struct HostRules {
     ports: Option<Vec<Ports>>,
     /// Hosts with their ports that may be reached, whatever `ports` says.
     beside_ports: Vec<HostRule>,
-    listen: Listen,
+    /// `None`: all.
+    listen: Option<Vec<HostRule>>,
     lookup: bool,
     /// The number of sockets that may be connected at a time.
     pub max_connections: Option<u32>,
@@ -197,12 +217,6 @@ pub struct HostRules {
     abstract_names: Option<Vec<Vec<u8>>>,
     /// The places of Unix sockets; `None` for all.
     unix: Option<Roots>,
-}
-
-#[derive(Clone, Debug)]
-enum Listen {
-    All(bool),
-    At(Vec<HostRule>),
 }
 
 impl HostRules {
@@ -224,10 +238,7 @@ impl HostRules {
                 .collect(),
             ports: rules.ports.clone(),
             beside_ports: Vec::new(),
-            listen: match &rules.listen {
-                Choice::All(all) => Listen::All(*all),
-                Choice::Named(texts) => Listen::At(hosts(texts)),
-            },
+            listen: (rules.listen != Choice::All(true)).then(|| hosts(rules.listen.names())),
             lookup: rules.lookup,
             max_connections: rules.max_connections,
             abstract_names: match &rules.unix {
@@ -249,24 +260,12 @@ impl HostRules {
     #[must_use]
     pub fn with(&self, more: &Self) -> Self {
         let mut rules = self.clone();
-        match (&mut rules.hosts, &more.hosts) {
-            (Some(own), Some(hosts)) => own.extend(hosts.iter().cloned()),
-            (None, Some(hosts)) => rules.beside_ports.extend(hosts.iter().cloned()),
-            (own, None) => *own = None,
+        if let (None, Some(hosts)) = (&rules.hosts, &more.hosts) {
+            rules.beside_ports.extend_from_slice(hosts);
         }
-        rules.listen = match (rules.listen, &more.listen) {
-            (Listen::All(true), _) | (_, Listen::All(true)) => Listen::All(true),
-            (own, Listen::All(false)) => own,
-            (Listen::All(false), more) => more.clone(),
-            (Listen::At(own), Listen::At(more)) => {
-                Listen::At(own.into_iter().chain(more.iter().cloned()).collect())
-            }
-        };
-        match (&mut rules.abstract_names, &more.abstract_names) {
-            (Some(own), Some(names)) => own.extend(names.iter().cloned()),
-            (own, None) => *own = None,
-            (None, _) => {}
-        }
+        extend(&mut rules.hosts, &more.hosts);
+        extend(&mut rules.listen, &more.listen);
+        extend(&mut rules.abstract_names, &more.abstract_names);
         match (&mut rules.unix, &more.unix) {
             (Some(own), Some(places)) => own.extend(places),
             (own, None) => *own = None,
@@ -274,16 +273,6 @@ impl HostRules {
         }
         rules.lookup |= more.lookup;
         rules
-    }
-
-    /// Rules that allow everything.
-    pub fn all() -> Self {
-        let rules = NetworkRules {
-            listen: Choice::All(true),
-            unix: Where::Anywhere,
-            ..NetworkRules::default()
-        };
-        Self::new(&rules, None)
     }
 
     /// Returns whether a host is given by its address.
@@ -305,9 +294,7 @@ impl HostRules {
 
     /// Returns whether the destination is blocked at this port.
     pub fn block(&self, to: &Destination<'_>, port: u16) -> bool {
-        self.block
-            .iter()
-            .any(|host| host.matches(to) && host.ports.is_none_or(|ports| ports.has(port)))
+        hold(&self.block, to, port)
     }
 
     /// Returns the field that denies looking up a name, if any.
@@ -357,11 +344,22 @@ impl HostRules {
 
     /// Returns whether the code may listen at this address of the machine.
     fn may_listen(&self, at: &Destination<'_>, port: u16) -> bool {
-        match &self.listen {
-            Listen::All(all) => *all,
-            Listen::At(hosts) => hosts
-                .iter()
-                .any(|host| host.matches(at) && host.ports.is_none_or(|ports| ports.has(port))),
-        }
+        let hosts = self.listen.as_ref();
+        hosts.is_none_or(|hosts| hold(hosts, at, port))
+    }
+}
+
+/// Returns whether a destination is one of some hosts, at this port.
+fn hold(hosts: &[HostRule], to: &Destination<'_>, port: u16) -> bool {
+    hosts
+        .iter()
+        .any(|host| host.matches(to) && host.ports.is_none_or(|ports| ports.has(port)))
+}
+
+/// Adds what is in another list; `None` stands for all.
+fn extend<T: Clone>(own: &mut Option<Vec<T>>, more: &Option<Vec<T>>) {
+    match (own.as_mut(), more) {
+        (Some(own), Some(more)) => own.extend_from_slice(more),
+        _ => *own = None,
     }
 }

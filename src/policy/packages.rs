@@ -9,6 +9,7 @@ use ahash::AHashSet;
 use toml::{Table, Value};
 
 use super::distributions::{InstalledPackages, distance};
+use super::environment::matches;
 use crate::policy::written::values::is_within_module;
 
 /// The name of all packages of the table.
@@ -196,7 +197,7 @@ impl Packages {
     /// Returns whether they may set an environment variable.
     pub fn may_set(&self, name: &[u8]) -> bool {
         let chosen = self.0.as_ref();
-        chosen.is_some_and(|chosen| matches(&chosen.env, name))
+        chosen.is_some_and(|chosen| chosen.env.iter().any(|own| matches(own, name)))
     }
 
     /// Returns whether they keep directories of their own among temporary files.
@@ -208,23 +209,13 @@ impl Packages {
     /// Returns whether a directory of this name is one that they keep there.
     pub fn keep(&self, name: &[u8]) -> bool {
         let chosen = self.0.as_ref();
-        chosen.is_some_and(|chosen| matches(&chosen.keeps, name))
+        chosen.is_some_and(|chosen| chosen.keeps.iter().any(|own| matches(own, name)))
     }
 
     /// The modules whose import may do what is denied otherwise.
     pub fn imports(&self) -> &[String] {
         self.0.as_ref().map_or(&[], |chosen| &chosen.imports)
     }
-}
-
-/// Returns whether a name is one of these, of which `*` at the end stands for whatever follows.
-fn matches(patterns: &[String], name: &[u8]) -> bool {
-    patterns
-        .iter()
-        .any(|pattern| match pattern.strip_suffix('*') {
-            Some(start) => name.starts_with(start.as_bytes()),
-            None => pattern.as_bytes() == name,
-        })
 }
 
 /// Returns whether these packages allow nothing that the others do not: each is among them.

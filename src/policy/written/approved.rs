@@ -42,43 +42,42 @@ pub fn additions(
 ) -> Option<Spec> {
     let mut added = Spec::default();
     for lack in lacks {
+        let mut one = Spec::default();
         match (&lack.need, lack.why) {
             (Need::Write(path), Why::Unapproved) => {
                 if extent == Extent::Alone && !roots_hold_themselves {
                     return None;
                 }
-                let place = place(path, lack.is_dir, extent, places)?;
-                push_place(&mut added.write, place);
+                one.write.add(place(path, lack.is_dir, extent, places)?);
             }
             (Need::Read(path), Why::Unreadable) => {
-                let place = place(path, lack.is_dir, extent, places)?;
-                push_place(&mut added.read, place);
+                one.read = Where::Below(vec![place(path, lack.is_dir, extent, places)?]);
             }
             // In a policy a star stands for other names.
-            (Need::Variable(name), _) if !name.contains('*') => {
-                push_name(&mut added.env, name.clone());
-            }
+            (Need::Variable(name), _) if !name.contains('*') => one.env.add(name.clone()),
             (Need::Program(program), Why::Command) if extent == Extent::Pattern => {
                 if program.is_empty() || SHELLS.contains(&path::split(program).1) {
                     return None;
                 }
-                let program = String::from_utf8(program.clone()).ok()?;
-                push_name(&mut added.commands, program);
+                one.commands.add(String::from_utf8(program.clone()).ok()?);
             }
             (Need::Module(module), Why::Import) => {
                 let module = match extent {
                     Extent::Alone => module,
                     Extent::Pattern => module.split('.').next().unwrap_or(module),
                 };
-                push_name(&mut added.imports.allow, module.to_owned());
+                one.imports.allow = Choice::Named(vec![module.to_owned()]);
             }
             (Need::Native(package), Why::Native) if extent == Extent::Pattern => {
-                push_name(&mut added.native, package.clone());
+                one.native.add(package.clone());
             }
-            (Need::Switch(switch), _) => added.switches.set(*switch, true),
-            (need, Why::Network(part)) => network(&mut added.network, need, part)?,
+            (Need::Switch(switch), _) => one.switches.set(*switch, true),
+            (need, Why::Network(part)) => {
+                one.network = NetworkUse::Rules(Box::new(network(need, part)?));
+            }
             _ => return None,
         }
+        merge(&mut added, &one);
     }
     (added != Spec::default() && added.validate().is_ok()).then_some(added)
 }
@@ -103,8 +102,8 @@ fn place(path: &[u8], is_dir: bool, extent: Extent, places: &impl Places) -> Opt
     String::from_utf8(place).ok()
 }
 
-fn network(network: &mut NetworkUse, need: &Need, part: Part) -> Option<()> {
-    let mut rules = rules_of(network);
+fn network(need: &Need, part: Part) -> Option<NetworkRules> {
+    let mut rules = rules_of(&NetworkUse::All(false));
     // These stand for more than one host.
     let is_one = |host: &str| !host.is_empty() && !host.contains(['*', '/']);
     match (need, part) {
@@ -113,107 +112,58 @@ fn network(network: &mut NetworkUse, need: &Need, part: Part) -> Option<()> {
         {
             let bare = host.trim_matches(['[', ']']);
             let address = bare.parse::<IpAddr>();
-            rules.lookup |= address.is_err();
+            rules.lookup = address.is_err();
             let host = match address {
                 Ok(IpAddr::V6(address)) => format!("[{address}]"),
                 _ => bare.to_owned(),
             };
-            push_place(&mut rules.hosts, format!("{host}:{port}"));
+            rules.hosts.add(format!("{host}:{port}"));
         }
         (Need::Listen(host, port), Part::All | Part::Listen) if is_one(host) && *port != 0 => {
-            push_name(&mut rules.listen, format!("{host}:{port}"));
+            rules.listen.add(format!("{host}:{port}"));
         }
-        (Need::Unix(path), Part::All | Part::Unix) => push_place(&mut rules.unix, path.clone()),
+        (Need::Unix(path), Part::All | Part::Unix) => rules.unix.add(path.clone()),
         _ => return None,
     }
-    *network = NetworkUse::Rules(Box::new(rules));
-    Some(())
-}
-
-/// Rules for the network that allow nothing.
-fn nothing() -> NetworkRules {
-    NetworkRules {
-        hosts: Where::Below(Vec::new()),
-        lookup: false,
-        ..NetworkRules::default()
-    }
+    Some(rules)
 }
 
 fn rules_of(network: &NetworkUse) -> NetworkRules {
-    match network {
-        NetworkUse::Rules(rules) => NetworkRules::clone(rules),
-        NetworkUse::All(_) => nothing(),
-    }
-}
-
-/// Names a place; before the first one all places count as none.
-fn push_place(places: &mut Where, name: String) {
-    match places {
-        Where::Below(paths) => push(paths, name),
-        Where::Anywhere => *places = Where::Below(vec![name]),
-    }
-}
-
-fn push_name(choice: &mut Choice, name: String) {
-    match choice {
-        Choice::Named(names) => push(names, name),
-        Choice::All(_) => *choice = Choice::Named(vec![name]),
-    }
-}
-
-fn push(names: &mut Vec<String>, name: String) {
-    if !names.contains(&name) {
-        names.push(name);
-    }
+    let mut rules = network.rules();
+    rules.lookup &= matches!(network, NetworkUse::Rules(_));
+    rules
 }
 
 /// Adds the permissions of answers to others.
 pub fn merge(into: &mut Spec, more: &Spec) {
     let none = Spec::default();
-    merge_places(&mut into.write, &more.write);
+    into.write.extend(&more.write);
+    // Before the first answer all places and modules count as none.
     if more.read != none.read {
-        merge_places(&mut into.read, &more.read);
-    }
-    merge_choice(&mut into.env, &more.env);
-    merge_choice(&mut into.commands, &more.commands);
-    merge_choice(&mut into.native, &more.native);
-    if more.imports.allow != none.imports.allow {
-        let own = &mut into.imports.allow;
-        if *own == none.imports.allow {
-            *own = Choice::Named(Vec::new());
+        if into.read == none.read {
+            into.read = Where::Below(Vec::new());
         }
-        merge_choice(own, &more.imports.allow);
+        into.read.extend(&more.read);
+    }
+    into.env.extend(&more.env);
+    into.commands.extend(&more.commands);
+    into.native.extend(&more.native);
+    if more.imports.allow != none.imports.allow {
+        if into.imports.allow == none.imports.allow {
+            into.imports.allow = Choice::Named(Vec::new());
+        }
+        into.imports.allow.extend(&more.imports.allow);
     }
     into.switches.add(more.switches);
     let NetworkUse::Rules(more) = &more.network else {
         return;
     };
     let mut own = rules_of(&into.network);
-    merge_places(&mut own.hosts, &more.hosts);
-    merge_choice(&mut own.listen, &more.listen);
-    merge_places(&mut own.unix, &more.unix);
+    own.hosts.extend(&more.hosts);
+    own.listen.extend(&more.listen);
+    own.unix.extend(&more.unix);
     own.lookup |= more.lookup;
     into.network = NetworkUse::Rules(Box::new(own));
-}
-
-fn merge_places(into: &mut Where, more: &Where) {
-    match more {
-        Where::Anywhere => *into = Where::Anywhere,
-        Where::Below(paths) => {
-            paths.iter().for_each(|path| push_place(into, path.clone()));
-        }
-    }
-}
-
-fn merge_choice(into: &mut Choice, more: &Choice) {
-    match (into, more) {
-        (Choice::All(true), _) | (_, Choice::All(false)) => {}
-        (into, Choice::All(true)) => *into = Choice::All(true),
-        (Choice::Named(own), Choice::Named(names)) => {
-            names.iter().for_each(|name| push(own, name.clone()));
-        }
-        (into, names) => *into = names.clone(),
-    }
 }
 
 /// Checks that a policy only has fields that answers give.

@@ -297,14 +297,13 @@ fn validate<S>(fields: &[Field<S>], of: &S, prefix: &str) -> Result<(), SpecErro
     fields.iter().try_for_each(|field| {
         let key = format!("{prefix}{}", field.name);
         match &field.kind {
-            FieldKind::Places(at, items) => match (at.get)(of) {
-                Where::Anywhere => Ok(()),
-                Where::Below(names) => check(&key, names, items),
-            },
+            FieldKind::Places(at, items) => check(&key, (at.get)(of).names(), items),
             FieldKind::Names(at, items) => check(&key, (at.get)(of), items),
-            FieldKind::Choice(at, items) => check(&key, named((at.get)(of)), items),
+            FieldKind::Choice(at, items) => check(&key, (at.get)(of).names(), items),
             FieldKind::Packages(at) => check(&key, (at.get)(of), &PACKAGES),
-            FieldKind::Native { get, .. } => check(&key, get(of).map_or(&[], named), &MODULES),
+            FieldKind::Native { get, .. } => {
+                check(&key, get(of).map_or(&[], Choice::names), &MODULES)
+            }
             FieldKind::Imports(at) => validate(&IMPORTS, (at.get)(of), "imports."),
             FieldKind::Network(at) => match (at.get)(of) {
                 NetworkUse::Rules(rules) => validate(&NETWORK, rules, "network."),
@@ -350,13 +349,6 @@ impl NetworkRules {
     /// `SpecError::Value`.
     pub fn validate(&self) -> Result<(), SpecError> {
         validate(&NETWORK, self, "network.")
-    }
-}
-
-fn named(choice: &Choice) -> &[String] {
-    match choice {
-        Choice::All(_) => &[],
-        Choice::Named(names) => names,
     }
 }
 

@@ -1,4 +1,6 @@
-//! From a written policy to one that judges.
+//! From a written policy to one that judges, and to one with what a host approved besides.
+
+use std::sync::OnceLock;
 
 use crate::policy::check::{Policy, Rest};
 use crate::policy::commands::Commands;
@@ -39,11 +41,6 @@ impl Spec {
         for name in self.protected_names() {
             protected.add(name);
         }
-        let environment = match &self.env {
-            Choice::All(false) => Environment::Fixed,
-            Choice::All(true) => Environment::Harmless,
-            Choice::Named(names) => Environment::Only(names.clone()),
-        };
         let network = match &self.network {
             NetworkUse::All(true) => Network::Open,
             NetworkUse::All(false) => Network::Closed,
@@ -67,11 +64,64 @@ impl Spec {
         Policy::new(landings.write)
             .reading(landings.read)
             .without(landings.block, protected)
-            .setting(environment)
+            .setting(Environment::of(&self.env))
             .reaching(network)
             .starting(commands)
             .loading(self.imports.clone(), self.native.clone())
             .with_rest(rest)
             .with_packages(landings.packages)
+    }
+}
+
+/// The permissions to add: their names, and the places that their paths led to when they were given.
+#[derive(Debug)]
+pub struct More<'a> {
+    /// The names; a field at its default adds nothing.
+    pub spec: &'a Spec,
+    /// Where may be written.
+    pub write: Roots,
+    /// Where may be read; `None` adds nothing.
+    pub read: Option<Roots>,
+    /// The programs that may be started.
+    pub commands: Commands,
+    /// The rules for the network; `None` adds nothing.
+    pub network: Option<HostRules>,
+}
+
+impl Policy {
+    /// Returns the policy with more permissions. Blocked places, protected names and blocked hosts
+    /// and modules stay so.
+    #[must_use]
+    pub fn with_more(&self, more: &More<'_>) -> Self {
+        let mut policy = self.clone();
+        let spec = more.spec;
+        policy.roots.extend(&more.write);
+        if let (Some(own), Some(read)) = (&mut policy.read, &more.read) {
+            own.extend(read);
+        }
+        if let Some(own) = &mut policy.read {
+            // Places that may be written may be read.
+            own.extend(&more.write);
+        }
+        policy.environment = policy.environment.with(&spec.env);
+        policy.commands = policy.commands.with(&more.commands);
+        if let Some(imports) = &mut policy.imports
+            && spec.imports.allow != Choice::All(true)
+        {
+            imports.allow.extend(&spec.imports.allow);
+        }
+        if spec.native != Choice::All(false) {
+            let own = policy.native.get_or_insert(Choice::All(false));
+            own.extend(&spec.native);
+            policy.native_modules = OnceLock::new();
+        }
+        policy.rest.switches.add(spec.switches);
+        if let Some(rules) = &more.network {
+            policy.network = policy.network.with(rules);
+        }
+        if let Some(importing) = policy.while_importing.take() {
+            policy.while_importing = Some(Box::new(importing.with_more(more)));
+        }
+        policy
     }
 }

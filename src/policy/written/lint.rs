@@ -17,7 +17,7 @@ pub struct LintFinding<'a> {
 pub fn lint(found: &LintFinding<'_>) -> Vec<String> {
     let spec = found.spec;
     let mut lints = Vec::new();
-    let (write, read) = (below(&spec.write), below(&spec.read));
+    let (write, read) = (spec.write.names(), spec.read.names());
     for (field, paths) in [("write", write), ("read", read), ("block", &spec.block[..])] {
         covered(field, paths, &mut lints);
     }
@@ -38,13 +38,9 @@ pub fn lint(found: &LintFinding<'_>) -> Vec<String> {
     if writes_nowhere && spec.max_bytes.is_some() {
         lints.push("max_bytes: nothing may be written anyway".to_owned());
     }
-    if let Choice::Named(names) = &spec.commands {
-        for &index in &found.missing_programs {
-            lints.push(format!(
-                "commands[{index}]: there is no program {:?}",
-                names[index]
-            ));
-        }
+    for &index in &found.missing_programs {
+        let name = &spec.commands.names()[index];
+        lints.push(format!("commands[{index}]: there is no program {name:?}"));
     }
     variables(spec, &mut lints);
     modules(spec, &mut lints);
@@ -74,13 +70,6 @@ pub fn lint(found: &LintFinding<'_>) -> Vec<String> {
     lints
 }
 
-fn below(place: &Where) -> &[String] {
-    match place {
-        Where::Anywhere => &[],
-        Where::Below(paths) => paths,
-    }
-}
-
 /// Paths that are inside another of the same list.
 fn covered(field: &str, paths: &[String], lints: &mut Vec<String>) {
     for (index, path) in paths.iter().enumerate() {
@@ -97,10 +86,7 @@ fn covered(field: &str, paths: &[String], lints: &mut Vec<String>) {
 }
 
 fn variables(spec: &Spec, lints: &mut Vec<String>) {
-    let Choice::Named(names) = &spec.env else {
-        return;
-    };
-    for (index, name) in names.iter().enumerate() {
+    for (index, name) in spec.env.names().iter().enumerate() {
         // A pattern does not allow the dangerous variables that begin so.
         if let Some(start) = name.strip_suffix('*')
             && !start.is_empty()
@@ -121,13 +107,11 @@ fn modules(spec: &Spec, lints: &mut Vec<String>) {
             .iter()
             .position(|block| is_within_module(name, block))
     };
-    if let Choice::Named(names) = &spec.imports.allow {
-        for (index, name) in names.iter().enumerate() {
-            if let Some(block) = blocked(name) {
-                lints.push(format!(
-                    "imports.allow[{index}]: {name:?} is in imports.block[{block}]"
-                ));
-            }
+    for (index, name) in spec.imports.allow.names().iter().enumerate() {
+        if let Some(block) = blocked(name) {
+            lints.push(format!(
+                "imports.allow[{index}]: {name:?} is in imports.block[{block}]"
+            ));
         }
     }
     if spec.imports.allow == Choice::All(false) && !blocks.is_empty() {

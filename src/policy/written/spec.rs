@@ -25,6 +25,16 @@ pub enum NetworkUse {
     Rules(Box<NetworkRules>),
 }
 
+impl NetworkUse {
+    /// The rules; without some, those that let no host be reached.
+    pub fn rules(&self) -> NetworkRules {
+        match self {
+            Self::Rules(rules) => NetworkRules::clone(rules),
+            Self::All(_) => NetworkRules::to_no_host(),
+        }
+    }
+}
+
 /// The answer to a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnViolation {

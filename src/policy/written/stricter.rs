@@ -104,12 +104,8 @@ fn is_chosen(new: &Choice, old: &Choice, is_also: impl Fn(&str) -> bool) -> bool
 }
 
 fn names_dangerous(new: &Choice) -> bool {
-    match new {
-        Choice::All(_) => false,
-        Choice::Named(names) => names
-            .iter()
-            .any(|name| !name.ends_with('*') && !Environment::Harmless.may_set(name.as_bytes())),
-    }
+    let mut names = new.names().iter();
+    names.any(|name| !name.ends_with('*') && !Environment::Harmless.may_set(name.as_bytes()))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::policy::learn::{Need, parent_of};
 use crate::policy::network::{HostRules, NetworkRules};
 use crate::policy::switches::Switch;
 use crate::policy::written::spec::{NetworkUse, OnViolation, Spec};
-use crate::policy::written::values::{Choice, Where};
+use crate::policy::written::values::{Choice, Where, add};
 
 /// Returns the least policy that meets the needs; fields that needs do not concern are as in
 /// `base`.
@@ -38,10 +38,8 @@ pub fn suggest(
             Need::Native(module) => native.push(module.clone()),
             Need::ImportOf(package) => spec.import_allow.push(package.clone()),
             Need::Module(module) => {
-                if let Choice::Named(names) = &mut spec.imports.allow
-                    && !names.contains(module)
-                {
-                    names.push(module.clone());
+                if let Choice::Named(names) = &mut spec.imports.allow {
+                    add(names, module.clone());
                 }
             }
             _ => {}
@@ -58,9 +56,9 @@ pub fn suggest(
     });
     spec.read = Where::Below(generalised(&read, threshold, &list));
     spec.protect = protect(base, &written);
-    spec.commands = some(programs);
-    spec.env = some(variables);
-    spec.set_native(Some(some(native)));
+    spec.commands = Choice::of(programs);
+    spec.env = Choice::of(variables);
+    spec.set_native(Some(Choice::of(native)));
     for switch in Switch::ALL {
         let is_kept = switch.by_default() && base.switches.has(switch);
         let is_on = is_kept || needs.contains(&Need::Switch(switch));
@@ -70,14 +68,6 @@ pub fn suggest(
     spec.max_bytes = None;
     spec.on_violation = OnViolation::Raise;
     spec
-}
-
-fn some(names: Vec<String>) -> Choice {
-    if names.is_empty() {
-        Choice::All(false)
-    } else {
-        Choice::Named(names)
-    }
 }
 
 /// Returns the names that stay protected: those by which nothing was written.
@@ -153,9 +143,8 @@ fn generalised(
 
 fn network(needs: &BTreeSet<Need>) -> NetworkUse {
     let mut rules = NetworkRules {
-        hosts: Where::Below(Vec::new()),
         lookup: false,
-        ..NetworkRules::default()
+        ..NetworkRules::to_no_host()
     };
     let (mut hosts, mut listen, mut unix) = (Vec::new(), Vec::new(), Vec::new());
     for need in needs {
@@ -179,7 +168,7 @@ fn network(needs: &BTreeSet<Need>) -> NetworkUse {
         return NetworkUse::All(false);
     }
     rules.hosts = Where::Below(hosts);
-    rules.listen = some(listen);
+    rules.listen = Choice::of(listen);
     rules.unix = Where::Below(unix);
     NetworkUse::Rules(Box::new(rules))
 }

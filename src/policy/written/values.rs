@@ -16,6 +16,31 @@ pub enum Where {
     Below(Vec<String>),
 }
 
+impl Where {
+    /// The places that are named.
+    pub fn names(&self) -> &[String] {
+        match self {
+            Self::Anywhere => &[],
+            Self::Below(names) => names,
+        }
+    }
+
+    /// Adds a place.
+    pub fn add(&mut self, name: String) {
+        if let Self::Below(names) = self {
+            add(names, name);
+        }
+    }
+
+    /// Adds the places of another.
+    pub fn extend(&mut self, more: &Self) {
+        match more {
+            Self::Anywhere => *self = Self::Anywhere,
+            Self::Below(names) => names.iter().for_each(|name| self.add(name.clone())),
+        }
+    }
+}
+
 /// A choice of things: all, none, or the named ones. The field says what "all" leaves out, if
 /// anything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +58,49 @@ impl Choice {
             Self::All(all) => *all,
             Self::Named(names) => names.iter().any(|name| is_within_module(module, name)),
         }
+    }
+
+    /// These names, or none.
+    pub fn of(names: Vec<String>) -> Self {
+        match names.is_empty() {
+            true => Self::All(false),
+            false => Self::Named(names),
+        }
+    }
+
+    /// The things that are named.
+    pub fn names(&self) -> &[String] {
+        match self {
+            Self::All(_) => &[],
+            Self::Named(names) => names,
+        }
+    }
+
+    /// Adds a name.
+    pub fn add(&mut self, name: String) {
+        match self {
+            Self::All(true) => {}
+            Self::All(false) => *self = Self::Named(vec![name]),
+            Self::Named(names) => add(names, name),
+        }
+    }
+
+    /// Adds what is in another choice.
+    pub fn extend(&mut self, more: &Self) {
+        match (&mut *self, more) {
+            (Self::All(true), _) | (_, Self::All(false)) => {}
+            (Self::Named(_), Self::Named(names)) => {
+                names.iter().for_each(|name| self.add(name.clone()));
+            }
+            (_, more) => self.clone_from(more),
+        }
+    }
+}
+
+/// Adds a name to a list, once.
+pub fn add(names: &mut Vec<String>, name: String) {
+    if !names.contains(&name) {
+        names.push(name);
     }
 }
 

@@ -8,12 +8,12 @@ use crate::policy::files::roots::is_within;
 use crate::policy::hosts::HostRule;
 use crate::policy::learn::{self, Need};
 use crate::policy::network::{
-    Destination, HostRules, Network, NetworkRules, Part, Reach, plain_name,
+    Destination, HostRules, Network, NetworkRules, Part, Ports, Reach, plain_name,
 };
 use crate::policy::operation::Why;
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::suggested;
-use crate::policy::written::values::{Choice, Where, is_within_module};
+use crate::policy::written::values::{Choice, Where, add, is_within_module};
 
 /// A need that a policy does not meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub fn widened<'a>(
 
 fn widen(spec: &mut Spec, lack: &Lack, places: &impl Places) {
     match (&lack.need, lack.why) {
-        (Need::ImportOf(package), _) => add(&mut spec.import_allow, package),
+        (Need::ImportOf(package), _) => add(&mut spec.import_allow, package.clone()),
         (Need::Write(path) | Need::Read(path), Why::Blocked) => unblock(spec, path, places),
         (Need::Write(path), Why::Protected) => {
             spec.protect = suggested::protect(spec, &BTreeSet::from([path.clone()]));
@@ -83,18 +83,18 @@ fn widen(spec: &mut Spec, lack: &Lack, places: &impl Places) {
         (Need::Program(path), _) if path.is_empty() => spec.commands = Choice::All(true),
         (Need::Program(path), _) => {
             if let Ok(path) = std::str::from_utf8(path) {
-                add_choice(&mut spec.commands, path);
+                spec.commands.add(path.to_owned());
             }
         }
         (Need::Module(module), _) => {
             let imports = &mut spec.imports;
             imports.block.retain(|name| !is_within_module(module, name));
             if !imports.allow.has_module(module) {
-                add_choice(&mut imports.allow, module);
+                imports.allow.add(module.clone());
             }
         }
-        (Need::Native(package), _) => add_choice(&mut spec.native, package),
-        (Need::Package(package), _) => add(&mut spec.packages, package),
+        (Need::Native(package), _) => spec.native.add(package.clone()),
+        (Need::Package(package), _) => add(&mut spec.packages, package.clone()),
         (Need::Switch(switch), _) => spec.switches.set(*switch, true),
         (Need::Bytes(bytes), _) => {
             // A file that is written piece by piece would otherwise need one more each time.
@@ -103,20 +103,6 @@ fn widen(spec: &mut Spec, lack: &Lack, places: &impl Places) {
         }
         (need, Why::Network(part)) => widen_network(&mut spec.network, need, part),
         _ => {}
-    }
-}
-
-fn add(names: &mut Vec<String>, name: &str) {
-    if !names.iter().any(|own| own == name) {
-        names.push(name.to_owned());
-    }
-}
-
-fn add_choice(choice: &mut Choice, name: &str) {
-    match choice {
-        Choice::All(true) => {}
-        Choice::All(false) => *choice = Choice::Named(vec![name.to_owned()]),
-        Choice::Named(names) => add(names, name),
     }
 }
 
@@ -134,7 +120,7 @@ fn add_variable(env: &mut Choice, name: &str) {
             names.retain(|own| !is_harmless(own));
             names.insert(0, "*".to_owned());
         }
-        env => add_choice(env, name),
+        env => env.add(name.to_owned()),
     }
 }
 
@@ -188,29 +174,18 @@ fn widen_network(network: &mut NetworkUse, need: &Need, part: Part) {
         *network = NetworkUse::All(true);
         return;
     }
-    let rules = match network {
-        NetworkUse::All(true) => return,
-        NetworkUse::All(false) => {
-            let rules = NetworkRules {
-                hosts: Where::Below(Vec::new()),
-                ..NetworkRules::default()
-            };
-            *network = NetworkUse::Rules(Box::new(rules));
-            return widen_network(network, need, part);
-        }
-        NetworkUse::Rules(rules) => rules,
-    };
+    if *network == NetworkUse::All(true) {
+        return;
+    }
+    let mut rules = network.rules();
     match need {
-        Need::Connect(host, port) => reach(rules, host, *port, part),
-        Need::Listen(host, port) => add_choice(&mut rules.listen, &format!("{host}:{port}")),
-        Need::Unix(path) => {
-            if let Where::Below(paths) = &mut rules.unix {
-                add(paths, path);
-            }
-        }
+        Need::Connect(host, port) => reach(&mut rules, host, *port, part),
+        Need::Listen(host, port) => rules.listen.add(format!("{host}:{port}")),
+        Need::Unix(path) => rules.unix.add(path.clone()),
         Need::NameOfAddress => rules.lookup = true,
         _ => {}
     }
+    *network = NetworkUse::Rules(Box::new(rules));
 }
 
 /// Changes rules so that a host may be reached at a port, `u16::MAX` for any.
@@ -245,10 +220,10 @@ fn reach(rules: &mut NetworkRules, host: &str, port: u16, part: Part) {
         false => format!("{host}:{port}"),
     };
     match (denied(rules), &mut rules.hosts, &mut rules.ports) {
-        (Some(Part::Hosts | Part::Ports), Where::Below(hosts), _) => add(hosts, &shown),
+        (Some(Part::Hosts | Part::Ports), Where::Below(hosts), _) => add(hosts, shown),
         (Some(Part::Ports), Where::Anywhere, ports) if port == u16::MAX => *ports = None,
         (Some(Part::Ports), Where::Anywhere, Some(ports)) => {
-            ports.push(crate::policy::network::Ports::one(port));
+            ports.push(Ports::one(port));
         }
         _ => {}
     }

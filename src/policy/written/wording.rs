@@ -234,11 +234,7 @@ fn added_places(option: &str, own: &Where, wide: &Where) -> Option<String> {
 }
 
 fn added_names(option: &str, own: &Choice, wide: &Choice) -> Option<String> {
-    match (own, wide) {
-        (Choice::Named(own), Choice::Named(wide)) => added(option, own, wide),
-        (Choice::All(_), Choice::Named(wide)) => added(option, &[], wide),
-        _ => None,
-    }
+    added(option, own.names(), wide.names())
 }
 
 /// The hosts that are added, and the addresses to listen at, if nothing else is.
@@ -246,13 +242,7 @@ fn added_hosts(own: &NetworkUse, wide: &NetworkUse) -> Option<String> {
     let NetworkUse::Rules(wide) = wide else {
         return None;
     };
-    let base = match own {
-        NetworkUse::Rules(own) => (**own).clone(),
-        NetworkUse::All(_) => NetworkRules {
-            hosts: Where::Below(Vec::new()),
-            ..NetworkRules::default()
-        },
-    };
+    let base = own.rules();
     let (Where::Below(before), Where::Below(hosts)) = (&base.hosts, &wide.hosts) else {
         return None;
     };
