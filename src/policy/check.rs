@@ -38,7 +38,7 @@ pub struct Policy {
     /// The modules of the packages that `native` names, and of what they require.
     pub(super) native_modules: OnceLock<AHashSet<String>>,
     pub(super) rest: Rest,
-    rules: RuleSet,
+    pub(super) rules: RuleSet,
     /// True if a root approves its own entry, not just the entries below it.
     pub(super) approves_root_entries: bool,
     /// The rules while an allowed package is imported: the same at all places.
@@ -118,14 +118,6 @@ impl Policy {
         self
     }
 
-    /// Returns the policy with blocked places and protected names.
-    #[must_use]
-    pub fn without(mut self, blocked: Blocked, protected: Protected) -> Self {
-        self.blocked = blocked;
-        self.protected = protected;
-        self
-    }
-
     /// Returns the policy that keeps the files from writing by which it is governed.
     #[must_use]
     pub fn keeping(mut self, files: &Arc<Governing>) -> Self {
@@ -164,36 +156,8 @@ impl Policy {
         self
     }
 
-    /// Returns the policy with these rules for the network.
-    #[must_use]
-    pub fn reaching(mut self, network: Network) -> Self {
-        self.network = network;
-        self
-    }
-
-    /// Returns the policy with these modules to import, and these native ones to call.
-    #[must_use]
-    pub fn loading(mut self, imports: Imports, native: Choice) -> Self {
-        let all = imports.allow == Choice::All(true) && imports.block.is_empty();
-        self.imports = (!all).then_some(imports);
-        self.native = Some(native);
-        self
-    }
-
-    /// Returns the policy with the remaining fields of a `Policy`, whose roots approve their own
-    /// entries.
-    #[must_use]
-    pub fn with_rest(mut self, rest: Rest) -> Self {
-        self.rest = rest;
-        self.approves_root_entries = true;
-        if !self.rest.import_allow.is_empty() {
-            self.while_importing = Some(Box::new(self.everywhere()));
-        }
-        self
-    }
-
     /// The same with a root for everything.
-    fn everywhere(&self) -> Self {
+    pub(super) fn everywhere(&self) -> Self {
         Self {
             roots: Roots::everywhere(),
             read: None,
@@ -215,13 +179,6 @@ impl Policy {
         operation: Operation<'_>,
     ) -> Option<Why> {
         self.everywhere().check(fs, operation).why()
-    }
-
-    /// Returns the policy with these programs.
-    #[must_use]
-    pub fn starting(mut self, commands: Commands) -> Self {
-        self.commands = commands;
-        self
     }
 
     /// The programs that may be started.

@@ -23,23 +23,18 @@ const EGG_INFO: &str = ".egg-info";
 /// source can be edited, by a path of the import system or by a finder of their own.
 pub fn editable(directories: &[PathBuf]) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for directory in directories {
-        let Ok(entries) = fs::read_dir(directory) else {
-            continue;
-        };
-        for entry in entries.flatten() {
-            let path = entry.path();
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if name.ends_with(".pth") {
-                let lines = fs::read_to_string(&path).unwrap_or_default();
-                let paths = lines.lines().filter(|line| line.starts_with('/'));
-                found.extend(paths.map(|line| PathBuf::from(line.trim_end())));
-            } else if name.ends_with(DIST_INFO)
-                && let Ok(text) = fs::read_to_string(path.join("direct_url.json"))
-            {
-                found.extend(edited(&text));
-            }
+    for entry in entries(directories) {
+        let path = entry.path();
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.ends_with(".pth") {
+            let lines = fs::read_to_string(&path).unwrap_or_default();
+            let paths = lines.lines().filter(|line| line.starts_with('/'));
+            found.extend(paths.map(|line| PathBuf::from(line.trim_end())));
+        } else if name.ends_with(DIST_INFO)
+            && let Ok(text) = fs::read_to_string(path.join("direct_url.json"))
+        {
+            found.extend(edited(&text));
         }
     }
     // Of all files the top directory would tell nothing.
@@ -47,18 +42,20 @@ pub fn editable(directories: &[PathBuf]) -> Vec<PathBuf> {
     found
 }
 
+/// What is in some directories, as far as they can be read.
+fn entries(directories: &[PathBuf]) -> impl Iterator<Item = fs::DirEntry> {
+    let read = directories.iter().flat_map(fs::read_dir);
+    read.flatten().flatten()
+}
+
 /// The directory that a `direct_url.json` names, if that is of an editable install:
-/// <https://packaging.python.org/en/latest/specifications/direct-url/>. The text has no space but
-/// between its tokens.
+/// <https://packaging.python.org/en/latest/specifications/direct-url/>.
 fn edited(text: &str) -> Option<PathBuf> {
-    let text: String = text.split_whitespace().collect();
-    if !text.contains(r#""editable":true"#) {
-        return None;
-    }
-    let (_, url) = text.split_once(r#""url":"file://"#)?;
-    let (path, _) = url.split_once('"')?;
+    let json: serde_json::Value = serde_json::from_str(text).ok()?;
+    let is_editable = json["dir_info"]["editable"] == true;
+    let path = json["url"].as_str()?.strip_prefix("file://")?;
     let path = String::from_utf8(percent_decode(path.as_bytes())).ok()?;
-    path.starts_with('/').then(|| PathBuf::from(path))
+    (is_editable && path.starts_with('/')).then(|| PathBuf::from(path))
 }
 
 /// A distribution that is installed.
@@ -84,20 +81,13 @@ impl InstalledPackages {
     /// Reads the metadata in these directories, as far as they can be read.
     pub fn read(directories: &[PathBuf]) -> Self {
         let mut installed = Self::default();
-        for directory in directories {
-            let Ok(entries) = fs::read_dir(directory) else {
-                continue;
-            };
-            for entry in entries.flatten() {
-                let name = entry.file_name();
-                let Some(name) = name.to_str() else {
-                    continue;
-                };
-                if let Some(stem) = name.strip_suffix(DIST_INFO) {
-                    installed.add(of_wheel(stem, &entry.path()));
-                } else if let Some(stem) = name.strip_suffix(EGG_INFO) {
-                    installed.add(of_egg(stem, &entry.path()));
-                }
+        for entry in entries(directories) {
+            let name = entry.file_name();
+            let name = name.to_str().unwrap_or_default();
+            if let Some(stem) = name.strip_suffix(DIST_INFO) {
+                installed.add(of_wheel(stem, &entry.path()));
+            } else if let Some(stem) = name.strip_suffix(EGG_INFO) {
+                installed.add(of_egg(stem, &entry.path()));
             }
         }
         installed
@@ -121,14 +111,9 @@ impl InstalledPackages {
 
     /// The distributions of this name, as it is installed or imported.
     fn named(&self, name: &str) -> Vec<usize> {
-        let mut found: Vec<_> = self
-            .by_name
-            .get(&normalised(name))
-            .copied()
-            .into_iter()
-            .collect();
-        found.extend(self.by_module.get(name).into_iter().flatten());
-        found
+        let by_name = self.by_name.get(&normalised(name)).into_iter();
+        let by_module = self.by_module.get(name).into_iter().flatten();
+        by_name.chain(by_module).copied().collect()
     }
 
     /// Returns whether something of this name is installed.
@@ -156,11 +141,9 @@ impl InstalledPackages {
                 .find(same)
                 .or_else(|| modules().find(|name| is_public(name)))
         };
-        let owners = self.by_module.get(module).into_iter().flatten();
         let owners = || {
-            owners
-                .clone()
-                .filter_map(|index| self.distributions.get(*index))
+            let owners = self.by_module.get(module).into_iter().flatten();
+            owners.map(|index| &self.distributions[*index])
         };
         let needs = |user: &Distribution| owners().any(|owner| user.requires.contains(&owner.name));
         let users = || self.distributions.iter().filter(|user| needs(user));
@@ -184,9 +167,7 @@ impl InstalledPackages {
             if !seen.insert(index) {
                 continue;
             }
-            let Some(distribution) = self.distributions.get(index) else {
-                continue;
-            };
+            let distribution = &self.distributions[index];
             modules.extend(distribution.modules.iter().cloned());
             let required = distribution.requires.iter();
             waiting.extend(required.filter_map(|name| self.by_name.get(name)));

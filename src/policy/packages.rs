@@ -18,8 +18,6 @@ pub const ALL: &str = "data";
 /// The declarations about a package.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Package {
-    /// A description of the package, and why it needs these permissions.
-    pub why: String,
     /// Packages that it uses where they are installed, though it does not require them.
     pub with: Vec<String>,
     /// Environment variables that it sets or reads; `*` at the end stands for whatever follows.
@@ -30,52 +28,28 @@ pub struct Package {
 
 const TEXT: &str = include_str!("packages.toml");
 
-static TABLE: LazyLock<BTreeMap<String, Package>> =
-    LazyLock::new(|| read(TEXT).unwrap_or_default());
-
-/// The packages that are declared, by the names that they are imported by.
-pub fn table() -> &'static BTreeMap<String, Package> {
-    &TABLE
-}
-
-/// Reads a table.
-fn read(text: &str) -> Result<BTreeMap<String, Package>, String> {
-    let table: Table = text.parse().map_err(|error| format!("{error}"))?;
-    table
-        .into_iter()
-        .map(|(name, value)| {
-            let package = package(&value).map_err(|problem| format!("{name}: {problem}"))?;
-            Ok((name, package))
-        })
+static TABLE: LazyLock<BTreeMap<String, Package>> = LazyLock::new(|| {
+    let table: Table = TEXT.parse().unwrap_or_default();
+    let packages = table.into_iter();
+    packages
+        .map(|(name, value)| (name, Package::of(&value)))
         .collect()
-}
+});
 
-fn package(value: &Value) -> Result<Package, String> {
-    let mut package = Package::default();
-    for (key, value) in value.as_table().ok_or("is no table")? {
-        match key.as_str() {
-            "why" => package.why = text(key, value)?,
-            "with" => package.with = texts(key, value)?,
-            "env" => package.env = texts(key, value)?,
-            "keeps" => package.keeps = texts(key, value)?,
-            _ => return Err(format!("has the unknown key {key}")),
+impl Package {
+    /// Reads the declarations in a table.
+    fn of(value: &Value) -> Self {
+        let texts = |key| {
+            let items = value.get(key).and_then(Value::as_array);
+            let texts = items.into_iter().flatten().filter_map(Value::as_str);
+            texts.map(str::to_owned).collect()
+        };
+        Self {
+            with: texts("with"),
+            env: texts("env"),
+            keeps: texts("keeps"),
         }
     }
-    Ok(package)
-}
-
-fn text(key: &str, value: &Value) -> Result<String, String> {
-    let text = value
-        .as_str()
-        .ok_or_else(|| format!("{key} is no string"))?;
-    Ok(text.to_owned())
-}
-
-fn texts(key: &str, value: &Value) -> Result<Vec<String>, String> {
-    let items = value
-        .as_array()
-        .ok_or_else(|| format!("{key} is no array"))?;
-    items.iter().map(|item| text(key, item)).collect()
 }
 
 /// A name that no package has.
@@ -248,10 +222,21 @@ mod tests {
 
     #[test]
     fn the_table_is_whole() {
-        let table = read(TEXT).unwrap();
-        for (name, package) in &table {
+        let table: Table = TEXT.parse().unwrap();
+        for (name, value) in &table {
             assert!(no_package(name).is_none(), "{name}");
-            assert!(package.why.ends_with('.'), "{name} has no reason");
+            for (key, value) in value.as_table().unwrap() {
+                let is_known = match key.as_str() {
+                    "why" => value.as_str().is_some_and(|why| why.ends_with('.')),
+                    "with" | "env" | "keeps" => {
+                        let items = value.as_array().unwrap();
+                        items.iter().all(Value::is_str)
+                    }
+                    _ => false,
+                };
+                assert!(is_known, "{name}: {key}");
+            }
+            let package = Package::of(value);
             for with in &package.with {
                 assert!(table.contains_key(with), "{name}: {with}");
             }

@@ -124,15 +124,6 @@ impl Rule {
 }
 
 impl PathArg {
-    const fn new(path: usize, access: Access, descriptor: bool) -> Self {
-        Self {
-            path,
-            dir_fd: None,
-            descriptor,
-            access,
-        }
-    }
-
     /// The same, if relative, from the directory whose descriptor is at this position.
     pub(super) const fn at(mut self, dir_fd: usize) -> Self {
         self.dir_fd = Some(dir_fd);
@@ -140,36 +131,24 @@ impl PathArg {
     }
 }
 
-pub(super) const fn entry(path: usize) -> PathArg {
-    PathArg::new(path, Access::Change, false)
+/// Makes a function for each kind of path: its access, and whether a descriptor may stand for it.
+macro_rules! paths {
+    ($($name:ident: $access:ident, $descriptor:literal;)*) => {
+        $(pub(super) const fn $name(path: usize) -> PathArg {
+            PathArg { path, dir_fd: None, descriptor: $descriptor, access: Access::$access }
+        })*
+    };
 }
 
-pub(super) const fn file_by_name(path: usize) -> PathArg {
-    PathArg::new(path, Access::File, false)
-}
-
-pub(super) const fn file(path: usize) -> PathArg {
-    PathArg::new(path, Access::File, true)
-}
-
-pub(super) const fn contents(path: usize) -> PathArg {
-    PathArg::new(path, Access::Contents, true)
-}
-
-pub(super) const fn place(path: usize) -> PathArg {
-    PathArg::new(path, Access::Place, false)
-}
-
-pub(super) const fn moved(path: usize) -> PathArg {
-    PathArg::new(path, Access::Move, false)
-}
-
-pub(super) const fn read(path: usize) -> PathArg {
-    PathArg::new(path, Access::Read, true)
-}
-
-pub(super) const fn look(path: usize) -> PathArg {
-    PathArg::new(path, Access::Look, false)
+paths! {
+    entry: Change, false;
+    file_by_name: File, false;
+    file: File, true;
+    contents: Contents, true;
+    place: Place, false;
+    moved: Move, false;
+    read: Read, true;
+    look: Look, false;
 }
 
 /// Attributes whose assignment raises `object.__setattr__` and that ordinary class and function

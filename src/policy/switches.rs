@@ -9,49 +9,32 @@ pub enum Switch {
     UnknownEvents,
 }
 
-struct Row {
-    /// The field.
-    name: &'static str,
-    /// Its values: off, and on.
-    values: [(&'static str, bool); 2],
-    by_default: bool,
-}
-
 impl Switch {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Threads, Self::UnknownEvents];
 
-    const fn row(self) -> Row {
-        match self {
-            Self::Threads => Row {
-                name: "threads",
-                values: [("deny", false), ("inherit", true)],
-                by_default: false,
-            },
-            Self::UnknownEvents => Row {
-                name: "unknown_events",
-                values: [("allow", true), ("deny", false)],
-                by_default: true,
-            },
-        }
-    }
-
     /// The name of its field.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        self.row().name
+        match self {
+            Self::Threads => "threads",
+            Self::UnknownEvents => "unknown_events",
+        }
     }
 
-    /// The names of its values.
+    /// The names of its values, first that of the default.
     #[must_use]
     pub const fn values(self) -> [(&'static str, bool); 2] {
-        self.row().values
+        match self {
+            Self::Threads => [("deny", false), ("inherit", true)],
+            Self::UnknownEvents => [("allow", true), ("deny", false)],
+        }
     }
 
     /// True if it is on in a policy that does not name it.
     #[must_use]
     pub const fn by_default(self) -> bool {
-        self.row().by_default
+        self.values()[0].1
     }
 }
 

@@ -54,22 +54,32 @@ impl Spec {
             Choice::All(true) => Commands::All,
             Choice::Named(_) => Commands::named(fs, programs, &landings.search),
         };
-        let rest = Rest {
-            import_allow: self.import_allow.clone(),
-            switches: self.switches,
-            native_unjudged: self.native_unjudged,
-            max_bytes: self.max_bytes,
-            packages: Packages::default(),
+        let imports = &self.imports;
+        let imports_all = imports.allow == Choice::All(true) && imports.block.is_empty();
+        let mut policy = Policy {
+            roots: landings.write,
+            read: landings.read,
+            blocked: landings.block,
+            protected,
+            environment: Environment::of(&self.env),
+            network,
+            commands,
+            imports: (!imports_all).then(|| imports.clone()),
+            native: Some(self.native.clone()),
+            rest: Rest {
+                import_allow: self.import_allow.clone(),
+                switches: self.switches,
+                native_unjudged: self.native_unjudged,
+                max_bytes: self.max_bytes,
+                packages: Packages::default(),
+            },
+            approves_root_entries: true,
+            ..Policy::default()
         };
-        Policy::new(landings.write)
-            .reading(landings.read)
-            .without(landings.block, protected)
-            .setting(Environment::of(&self.env))
-            .reaching(network)
-            .starting(commands)
-            .loading(self.imports.clone(), self.native.clone())
-            .with_rest(rest)
-            .with_packages(landings.packages)
+        if !self.import_allow.is_empty() {
+            policy.while_importing = Some(Box::new(policy.everywhere()));
+        }
+        policy.with_packages(landings.packages)
     }
 }
 
