@@ -13,11 +13,11 @@ pub use super::operation::{Operation, Verdict, Why};
 use super::packages::Packages;
 use super::rules;
 use super::rules_02::RuleSet;
-use super::switches::{Switch, Switches};
+use super::written::values::{Switch, Switches};
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::path::{Name, Resolved, Target};
+use crate::policy::files::places::Roots;
 use crate::policy::files::places::{Blocked, Governing, Protected, Temporary, TemporaryPaths};
-use crate::policy::files::roots::Roots;
 use crate::policy::written::spec::Imports;
 use crate::policy::written::values::{Choice, is_within_module};
 

@@ -3,10 +3,10 @@
 use super::check::Policy;
 use super::operation::{Aim, Verdict, Why};
 use crate::policy::files::descriptors;
+use crate::policy::files::descriptors::is_standing_device;
 use crate::policy::files::fs::{DescriptorPlace, FileSystem};
-use crate::policy::files::opening::is_standing_device;
 use crate::policy::files::path::{self, Base, Name, Resolved, Target, is_unnamed, parent};
-use crate::policy::sql::names::{self, Database, UriTarget};
+use crate::policy::sql::{self, Database, UriTarget};
 
 impl Policy {
     pub(super) fn change(&self, fs: &impl FileSystem, target: Target<'_>, aim: Aim) -> Verdict {
@@ -240,7 +240,7 @@ impl Policy {
 
     pub(super) fn open_database(&self, fs: &impl FileSystem, name: &[u8]) -> Verdict {
         let write = |path: &[u8]| self.change_path(fs, path, Base::CurrentDir, Aim::File);
-        let by_uri = match names::parse(name) {
+        let by_uri = match sql::database_of(name) {
             Database::Private => return Verdict::Allow,
             Database::File => return write(name),
             Database::Uri(UriTarget::Memory) => Verdict::Allow,
@@ -249,7 +249,7 @@ impl Policy {
                 self.read(fs, Target::path(&path)).and(|| {
                     let landing = path::resolve(fs, &path, Base::CurrentDir);
                     match landing {
-                        Some(at) if !names::is_kept(fs, at.as_bytes()) => Verdict::Allow,
+                        Some(at) if !sql::is_kept(fs, at.as_bytes()) => Verdict::Allow,
                         _ => write(&path),
                     }
                 })

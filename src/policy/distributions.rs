@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ahash::{AHashMap, AHashSet};
 
-use crate::policy::sql::names::percent_decode;
+use crate::policy::sql::percent_decode;
 
 /// The ends of the names of directories that packages are installed in.
 pub const SITES: [&str; 2] = ["site-packages", "dist-packages"];

@@ -4,9 +4,8 @@
 //! Named after CPython's own table, <https://docs.python.org/3/library/audit_events.html>, and what
 //! its builds raise: `tests/assurance/test_event_tables.py` reads the names out of each of them.
 
-use super::index::Index;
 use super::rules::{
-    NetworkEvent, Rule, contents, entry, file, file_by_name, look, moved, place, read,
+    Index, NetworkEvent, Rule, contents, entry, file, file_by_name, look, moved, place, read,
 };
 use EventEffect::{
     Code, Descriptor, Directory, Environment, Guard, Import, Inspect, Interpreter, Lock, Log,

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use super::check::Operation;
 use super::network::{Destination, Reach};
 use crate::policy::files::descriptors;
+use crate::policy::files::descriptors::is_standing_device;
 use crate::policy::files::fs::{DescriptorPlace, FileSystem, PathBuf};
-use crate::policy::files::opening::is_standing_device;
 use crate::policy::files::path::{self, Base, Name, Resolved, Target};
-use crate::policy::sql::names::{self, Database, UriTarget};
-use crate::policy::switches::Switch;
+use crate::policy::sql::{self, Database, UriTarget};
+use crate::policy::written::values::Switch;
 
 /// Ports from here on are handed out by the system, another one each time.
 const FIRST_PASSING_PORT: u16 = 32768;
@@ -90,14 +90,14 @@ pub fn needs(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Need> {
             landing.map(Resolved::into_path).map(write)
         }
         Operation::LinkTo { text, at } => linked(fs, text, at).map(write),
-        Operation::OpenDatabase(Name::Path(name)) => match names::parse(name) {
+        Operation::OpenDatabase(Name::Path(name)) => match sql::database_of(name) {
             Database::Private | Database::Uri(UriTarget::Memory) => None,
             Database::File => file(fs, Target::path(name)).map(write),
             Database::Uri(UriTarget::Write(path)) => file(fs, Target::path(&path)).map(write),
             Database::Uri(UriTarget::Read(path)) => read(fs, Target::path(&path)),
             Database::Uri(UriTarget::ReadShared(path)) => {
                 let target = Target::path(&path);
-                let logged = file(fs, target).filter(|path| names::is_kept(fs, path));
+                let logged = file(fs, target).filter(|path| sql::is_kept(fs, path));
                 let read = read(fs, target).into_iter();
                 return read.chain(logged.map(write)).collect();
             }

@@ -10,7 +10,7 @@ use super::hosts::HostRule;
 pub use super::hosts::{Destination, Ports, plain_name};
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::path::{self, Base};
-use crate::policy::files::roots::Roots;
+use crate::policy::files::places::Roots;
 use crate::policy::written::values::{Choice, Where};
 
 /// The rules for the network, as they are written.

@@ -1,7 +1,7 @@
 //! An operation, and the verdicts on it.
 
 use super::network::{Part, Reach};
-use super::switches::Switch;
+use super::written::values::Switch;
 use crate::policy::files::path::{Name, Target};
 
 /// An operation that code is about to perform, decoded from one argument of an audit event.

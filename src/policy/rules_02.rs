@@ -4,8 +4,7 @@
 //! denied, except those that the table lets pass.
 
 use super::events::{self, EVENTS};
-use super::index::Index;
-use super::rules::Rule;
+use super::rules::{Index, Rule};
 
 /// A contract whose rules a guard keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -94,6 +94,12 @@ impl Resolved {
     }
 }
 
+/// Returns whether a path is a directory or lies below it, by component.
+pub fn is_within(path: &[u8], dir: &[u8]) -> bool {
+    path.strip_prefix(dir)
+        .is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || dir.ends_with(b"/"))
+}
+
 /// Splits a path into the directory that holds its last component and that component, as
 /// `posixpath.split` does. A trailing slash makes the last component empty.
 pub fn split(path: &[u8]) -> (&[u8], &[u8]) {

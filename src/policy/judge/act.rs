@@ -6,14 +6,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use smallvec::{SmallVec, smallvec};
 
-use super::address::{Endpoint, Host, UNIX_FAMILY, family_of};
 use super::arguments::{Arguments, Named, PathLikes};
+use super::arguments::{Endpoint, Host, UNIX_FAMILY, family_of};
 use super::event::judge_any;
 use super::surroundings::{Follows, Reason, Surroundings};
 use crate::policy::check::Policy;
 use crate::policy::events;
+use crate::policy::files::descriptors::open_may_write;
 use crate::policy::files::fs::{FileSystem, PathBuf};
-use crate::policy::files::opening::open_may_write;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{Base, Name};
 use crate::policy::operation::Operation;

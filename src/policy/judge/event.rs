@@ -5,15 +5,17 @@ use std::ffi::OsString;
 use super::arguments::{Arguments, Named, PathLikes, program};
 use super::surroundings::{Reason, Surroundings};
 use crate::policy::commands::Commands;
-use crate::policy::control::{self, ControlEffect, has_signals_sent};
 use crate::policy::environment::files_named;
 use crate::policy::events;
+use crate::policy::files::descriptors::{self, ControlEffect, has_signals_sent};
+#[cfg(unix)]
+use crate::policy::files::path;
 use crate::policy::files::path::{Base, Name, Target};
 use crate::policy::learn::Need;
 use crate::policy::operation::{Operation, Verdict, Why};
 use crate::policy::rules::{PathArg, Rule};
 use crate::policy::rules_02::RuleSet;
-use crate::policy::switches::Switch;
+use crate::policy::written::values::Switch;
 
 /// The bits of a mode that say what kind of file it is, and the kinds of devices: inode(7).
 const FORMAT: i64 = 0o170_000;
@@ -267,7 +269,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         let Some(request) = self.args().integer(1) else {
             return self.deny(Reason::Event);
         };
-        match control::effect(request) {
+        match descriptors::effect(request) {
             ControlEffect::None => Ok(()),
             ControlEffect::Disturbs => self.deny(Reason::Event),
             ControlEffect::Changes => {
@@ -307,6 +309,69 @@ impl<'a, S: Surroundings> Judge<'a, S> {
             Some(true) => Ok(()),
             _ => self.deny(Reason::Event),
         }
+    }
+
+    fn import(&self) -> Result<(), S::Error> {
+        let Some(module) = self.args().text(0) else {
+            return self.deny(Reason::Event);
+        };
+        #[cfg(unix)]
+        if self.args().count() > 1 && !self.args().is_none(1) {
+            self.load(&module)?;
+        }
+        if !self.0.records() && !self.0.policy().restricts_imports() {
+            return Ok(());
+        }
+        self.import_of(&module)
+    }
+
+    /// Judges loading an extension module by the place of its file.
+    #[cfg(unix)]
+    fn load(&self, module: &str) -> Result<(), S::Error> {
+        let name = self.args().name(1, false, PathLikes::CheckedAgain)?;
+        let Name::Path(file) = name.name() else {
+            return self.deny(Reason::Event);
+        };
+        let fs = self.0.fs();
+        let Some(landing) = path::resolve(fs, file, Base::CurrentDir) else {
+            return self.deny(Reason::Event);
+        };
+        let origin = self.0.origin(file, &landing);
+        match self.0.policy().load(fs, module, &landing, origin) {
+            Verdict::Allow => Ok(()),
+            Verdict::Deny(Why::Native) => {
+                self.0.need(Need::of_native(module));
+                self.deny(Reason::Switch(Why::Native))
+            }
+            Verdict::Deny(_) => self.deny(Reason::Event),
+        }
+    }
+
+    /// Judges the code of a module that is imported, by `importlib` too, which raises no `import`.
+    fn exec(&self) -> Result<(), S::Error> {
+        if !self.0.policy().restricts_imports() {
+            return Ok(());
+        }
+        self.0.with_module_being_loaded(|module| match module {
+            Some(module) => self.import_of(module),
+            None => Ok(()),
+        })?
+    }
+
+    fn import_of(&self, module: &str) -> Result<(), S::Error> {
+        self.0.note(Operation::Import {
+            module,
+            in_turn: false,
+        });
+        let denied = |in_turn| {
+            let operation = Operation::Import { module, in_turn };
+            !self.check(operation).allows()
+        };
+        // The importing code is looked at only where it matters.
+        if denied(false) && (denied(true) || !self.0.is_in_turn()?) {
+            return self.deny(Reason::Switch(Why::Import));
+        }
+        Ok(())
     }
 }
 

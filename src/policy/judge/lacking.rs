@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::address::Host;
+use super::arguments::Host;
 use super::arguments::{Arguments, SHELL, program};
 use super::surroundings::Follows;
 use crate::policy::check::Policy;

@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 #[cfg(unix)]
-use super::address::UNIX_FAMILY;
-use super::address::{Host, is_internet, is_number, is_own_name};
+use super::arguments::UNIX_FAMILY;
 use super::arguments::{Arguments, Named};
+use super::arguments::{Host, is_internet, is_number, is_own_name};
 use super::event::Judge;
 use super::surroundings::{Reason, Surroundings};
 use crate::policy::files::path::{Base, Name, Target};

@@ -5,9 +5,9 @@ use super::stricter;
 use crate::policy::hosts::HostRule;
 use crate::policy::network::{NetworkRules, Ports};
 use crate::policy::packages::{self, no_package};
-use crate::policy::switches::{Switch, Switches};
 use crate::policy::written::spec::{Imports, NetworkUse, OnViolation, Spec};
 use crate::policy::written::values::{Choice, SpecError, Where};
+use crate::policy::written::values::{Switch, Switches};
 
 /// A field of `S`: of a policy, or of its rules for imports or the network.
 #[derive(Debug)]

@@ -1,10 +1,10 @@
-//! A policy as it is written: the fields that a host sets.
+//! A policy as it is written: the fields that a host sets, and presets to begin with.
 //!
 //! Paths are as given, `'.'` and `'~'` included; they are resolved when a guard is made.
 
 use crate::policy::files::places::PRESET;
 use crate::policy::network::NetworkRules;
-use crate::policy::switches::Switches;
+use crate::policy::written::values::Switches;
 use crate::policy::written::values::{Choice, Where};
 
 /// The modules that may be imported if they are not imported yet.
@@ -145,3 +145,86 @@ impl Spec {
         preset.iter().copied().chain(own.iter().map(String::as_str))
     }
 }
+
+/// The presets by name. A field that a text leaves out has its default.
+pub const PRESETS: &[(&str, &str)] = &[
+    (
+        "readonly",
+        "\
+write = []
+env = true
+import_allow = [\"*\"]
+threads = \"inherit\"
+native = true
+network = false
+",
+    ),
+    (
+        "workspace",
+        // The network of this machine alone. Connections to it go nowhere else, and its servers are
+        // reached from nowhere else.
+        "\
+write = [\".\"]
+env = true
+import_allow = [\"*\"]
+threads = \"inherit\"
+native = true
+packages = [\"data\"]
+
+[network]
+hosts = [\"127.0.0.0/8\", \"::1\"]
+listen = [\"127.0.0.0/8\", \"::1\"]
+unix = [\".\"]
+lookup = false
+",
+    ),
+    (
+        "notebook",
+        "\
+write = [\".\"]
+env = true
+import_allow = [\"*\"]
+threads = \"inherit\"
+native = true
+network = true
+packages = [\"data\"]
+",
+    ),
+    (
+        "sandbox",
+        // The kernel holds the rest: what native code, threads and programs do.
+        "\
+write = []
+read = []
+env = true
+import_allow = [\"*\"]
+threads = \"inherit\"
+native = true
+network = false
+",
+    ),
+    (
+        "fastaudit-0.1",
+        "\
+write = []
+protect = false
+env = false
+threads = \"deny\"
+unknown_events = \"allow\"
+native = false
+network = true
+",
+    ),
+    (
+        "fastaudit-0.2",
+        "\
+write = []
+protect = false
+env = true
+threads = \"deny\"
+unknown_events = \"deny\"
+native = false
+network = false
+",
+    ),
+];

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::policy::files::path::is_within;
 use crate::policy::files::places::Protected;
-use crate::policy::files::roots::is_within;
 use crate::policy::learn::{Need, parent_of};
 use crate::policy::network::{HostRules, NetworkRules};
-use crate::policy::switches::Switch;
 use crate::policy::written::spec::{NetworkUse, OnViolation, Spec};
+use crate::policy::written::values::Switch;
 use crate::policy::written::values::{Choice, Where, add};
 
 /// Returns the least policy that meets the needs; fields that needs do not concern are as in
@@ -186,7 +186,7 @@ mod tests {
             threshold in 1_usize..4,
         ) {
             let is_in = |path: &str, dir: &str| {
-                crate::policy::files::roots::is_within(path.as_bytes(), dir.as_bytes())
+                crate::policy::files::path::is_within(path.as_bytes(), dir.as_bytes())
             };
             // A directory that holds a needed path may be needed itself.
             let others: Vec<_> = others

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::policy::environment::Environment;
 use crate::policy::files::os::Os;
-use crate::policy::files::roots::is_within;
+use crate::policy::files::path::is_within;
 use crate::policy::hosts::HostRule;
 use crate::policy::learn::{self, Need};
 use crate::policy::network::{

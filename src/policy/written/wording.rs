@@ -6,7 +6,7 @@ use crate::policy::environment::is_dangerous;
 use crate::policy::learn::Need;
 use crate::policy::network::NetworkRules;
 use crate::policy::operation::Why;
-use crate::policy::sql::names::{self, Database, UriTarget};
+use crate::policy::sql::{self, Database, UriTarget};
 use crate::policy::written::fields::{self, FIELDS, NETWORK};
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where};
@@ -318,7 +318,10 @@ pub const READ_COPY: &str = "a copy of the database in a root, or 'mode=ro&immut
 pub fn reads_logged_database(event: &str, why: Option<Why>, name: &[u8]) -> bool {
     why == Some(Why::Unapproved)
         && event.starts_with("sqlite3.")
-        && matches!(names::parse(name), Database::Uri(UriTarget::ReadShared(_)))
+        && matches!(
+            sql::database_of(name),
+            Database::Uri(UriTarget::ReadShared(_))
+        )
 }
 
 /// Returns the hint for an extension module that may not be loaded; without a field that denies, its
