@@ -50,7 +50,6 @@ pub struct Policy {
 pub struct Rest {
     /// Packages whose import may do what is denied otherwise.
     pub import_allow: Vec<String>,
-    /// The switches that are on.
     pub switches: Switches,
     /// True if what native code does is not judged.
     pub native_unjudged: bool,
@@ -62,7 +61,6 @@ pub struct Rest {
 
 impl Policy {
     /// The policy that approves writing below these roots, and reading anywhere.
-    #[must_use]
     pub fn new(roots: Roots) -> Self {
         Self {
             roots,
@@ -72,7 +70,6 @@ impl Policy {
 
     /// The policy of fastaudit 0.2, which approves its roots' own entries as well. Importing one of
     /// the packages may do what is denied otherwise.
-    #[must_use]
     pub fn strict(roots: Roots, import_allow: Vec<String>) -> Self {
         Self {
             rules: RuleSet::Strict,
@@ -87,7 +84,6 @@ impl Policy {
     }
 
     /// Returns the policy with these packages, whose import may do what is denied otherwise.
-    #[must_use]
     pub fn importing(mut self, import_allow: Vec<String>) -> Self {
         self.rest.import_allow = import_allow;
         self
@@ -95,7 +91,6 @@ impl Policy {
 
     /// Returns the policy with packages that may do what they need, with threads under the same
     /// guard.
-    #[must_use]
     pub fn with_packages(mut self, packages: Packages) -> Self {
         if !packages.is_empty() {
             self.rest.switches.set(Switch::Threads, true);
@@ -104,22 +99,18 @@ impl Policy {
         self
     }
 
-    /// The rules that events are judged by.
-    #[must_use]
     #[inline]
     pub fn rules(&self) -> RuleSet {
         self.rules
     }
 
     /// Returns the policy with reading only below these roots.
-    #[must_use]
     pub fn reading(mut self, roots: Option<Roots>) -> Self {
         self.read = roots;
         self
     }
 
     /// Returns the policy that keeps the files from writing by which it is governed.
-    #[must_use]
     pub fn keeping(mut self, files: &Arc<Governing>) -> Self {
         self.protected.add_files(Arc::clone(files));
         let importing = self.while_importing.take();
@@ -128,7 +119,6 @@ impl Policy {
     }
 
     /// Returns whether nobody may import a module, whatever else is allowed.
-    #[must_use]
     pub fn blocks_import(&self, module: &str) -> bool {
         let imports = self.imports.as_ref();
         imports.is_some_and(|imports| {
@@ -138,19 +128,16 @@ impl Policy {
     }
 
     /// Returns whether a root approves its own entry, not just the entries below it.
-    #[must_use]
     pub fn approves_root_entries(&self) -> bool {
         self.approves_root_entries
     }
 
     /// The files that govern the code.
-    #[must_use]
     pub fn governing(&self) -> &Governing {
         self.protected.files()
     }
 
     /// Returns the policy with these environment variables.
-    #[must_use]
     pub fn setting(mut self, environment: Environment) -> Self {
         self.environment = environment;
         self
@@ -181,28 +168,22 @@ impl Policy {
         self.everywhere().check(fs, operation).why()
     }
 
-    /// The programs that may be started.
-    #[must_use]
     pub fn commands(&self) -> &Commands {
         &self.commands
     }
 
-    /// Returns whether some modules may not be imported.
-    #[must_use]
     pub fn restricts_imports(&self) -> bool {
         self.imports.is_some()
     }
 
     /// Returns whether all native code may be called: the policy says so, or lets ordinary packages
     /// act where their acts are judged.
-    #[must_use]
     pub fn calls_all_native(&self) -> bool {
         self.native == Some(Choice::All(true))
             || (cfg!(judges_native) && self.rest.packages.have_all())
     }
 
     /// The native modules that may be called; `None` if the rules alone decide.
-    #[must_use]
     pub fn native(&self) -> Option<&Choice> {
         self.native.as_ref()
     }
@@ -225,26 +206,18 @@ impl Policy {
         modules.contains(module)
     }
 
-    /// The environment variables that may be set.
-    #[must_use]
     pub fn environment(&self) -> &Environment {
         &self.environment
     }
 
-    /// The rules for the network.
-    #[must_use]
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// The rules that are not about paths and names.
-    #[must_use]
     pub fn rest(&self) -> &Rest {
         &self.rest
     }
 
-    /// Returns whether a switch is on.
-    #[must_use]
     #[inline]
     pub fn has(&self, switch: Switch) -> bool {
         self.rest.switches.has(switch)
@@ -252,7 +225,6 @@ impl Policy {
 
     /// Returns whether the policy restricts operations that fastaudit 0.1 lets pass: reading, the
     /// network, imports, unknown events.
-    #[must_use]
     pub fn restricts_more(&self) -> bool {
         self.checks_reads()
             || !self.network.is_open()
@@ -261,21 +233,16 @@ impl Policy {
             || self.rules == RuleSet::Strict
     }
 
-    /// Returns whether reading is restricted at all.
-    #[must_use]
     pub fn checks_reads(&self) -> bool {
         self.read.is_some() || !self.blocked.is_empty()
     }
 
-    /// Returns whether anything may be written anywhere.
-    #[must_use]
     pub fn may_write(&self) -> bool {
         !self.roots.is_empty()
     }
 
     /// Returns the policy with directories for temporary files, which may be written and read if
     /// anything may be written at all.
-    #[must_use]
     pub fn with_temporary(mut self, directories: &Arc<TemporaryPaths>) -> Self {
         if self.may_write() {
             self.temporary.set_own(directories);
@@ -284,7 +251,6 @@ impl Policy {
     }
 
     /// Returns whether a place is in a directory for temporary files of its own.
-    #[must_use]
     pub fn is_temporary(&self, place: &Resolved) -> bool {
         self.temporary.own().hold(place.as_bytes())
     }
@@ -304,7 +270,6 @@ impl Policy {
 
     /// Returns the policy that native code is judged by: if anything may be written, its packages may
     /// write what they keep in the directories for temporary files.
-    #[must_use]
     pub fn for_native_code(
         self: &Arc<Self>,
         temporary: impl FnOnce() -> Vec<Resolved>,
@@ -318,7 +283,6 @@ impl Policy {
         Arc::new(policy)
     }
 
-    /// Judges an operation.
     pub fn check(&self, fs: &impl FileSystem, operation: Operation<'_>) -> Verdict {
         match operation {
             Operation::ChangeEntry(target) => self.change(fs, target, Aim::Entry),

@@ -13,10 +13,8 @@ const SEPARATOR: u8 = if cfg!(windows) { b';' } else { b':' };
 /// The programs that may be started.
 #[derive(Clone, Debug, Default)]
 pub enum Commands {
-    /// None.
     #[default]
     None,
-    /// All.
     All,
     /// The programs at these places: the resolved directory and the name in it. A link and its
     /// target are two programs, as many programs act by the name they are called by.
@@ -70,8 +68,6 @@ fn place(fs: &impl FileSystem, program: &[u8]) -> Option<PathBuf> {
     }
 }
 
-/// The `PATH` of this process.
-#[must_use]
 pub fn own_path() -> Vec<u8> {
     std::env::var_os("PATH").map_or_else(Vec::new, OsString::into_encoded_bytes)
 }
@@ -149,9 +145,7 @@ pub const PACKAGES: &[&str] = &["multiprocessing", "loky", "joblib.externals.lok
 pub struct Worker<'a> {
     /// The words before the code: the interpreter and its options.
     before: &'a [&'a str],
-    /// The words after it.
     after: &'a [&'a str],
-    /// The code that runs.
     runs: Runs<'a>,
 }
 
@@ -196,7 +190,6 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// The module of its code.
     pub fn module(&self) -> &'static str {
         match self.runs {
             Runs::Code(_, module) | Runs::Program(module) => module,

@@ -116,7 +116,6 @@ impl InstalledPackages {
         by_name.chain(by_module).copied().collect()
     }
 
-    /// Returns whether something of this name is installed.
     pub fn has(&self, name: &str) -> bool {
         !self.named(name).is_empty()
     }

@@ -22,7 +22,6 @@ const HARMLESS: &[&str] = &[
     "PYTHONUNBUFFERED", "PYTHONUTF8",
 ];
 
-/// The directory for temporary files.
 const TEMPORARY: &[u8] = b"TMPDIR";
 
 /// Variables that the contract of fastaudit 0.2 keeps: the search paths of commands, imports and
@@ -51,7 +50,6 @@ pub enum Environment {
 }
 
 impl Environment {
-    /// The variables of a choice.
     pub(super) fn of(choice: &Choice) -> Self {
         match choice {
             Choice::All(false) => Self::Fixed,
@@ -81,7 +79,6 @@ impl Environment {
         }
     }
 
-    /// Returns whether any variable may be set.
     pub fn allows_some(&self) -> bool {
         match self {
             Self::Fixed => false,
@@ -149,7 +146,6 @@ enum Value {
     Zone,
 }
 
-/// The directory of the time zones.
 const ZONES: &[u8] = b"/usr/share/zoneinfo/";
 
 /// The files and directories that native code reads once a variable is set so.

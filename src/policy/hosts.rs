@@ -10,7 +10,6 @@ use ipnet::IpNet;
 pub struct Ports(u16, u16);
 
 impl Ports {
-    /// One port.
     pub fn one(port: u16) -> Self {
         Self(port, port)
     }
@@ -30,7 +29,6 @@ impl Ports {
         }
     }
 
-    /// Returns the port, if it is a single one.
     pub fn single(self) -> Option<u16> {
         (self.0 == self.1).then_some(self.0)
     }
@@ -40,7 +38,6 @@ impl Ports {
         self.has(other.0) && self.has(other.1)
     }
 
-    /// Returns whether the port is one of them.
     pub fn has(self, port: u16) -> bool {
         (self.0..=self.1).contains(&port)
     }
@@ -59,7 +56,6 @@ impl fmt::Display for Ports {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostRule {
     pattern: Pattern,
-    /// The ports, if the host is given with some.
     pub ports: Option<Ports>,
 }
 
@@ -67,7 +63,6 @@ pub struct HostRule {
 enum Pattern {
     /// `*`.
     Any,
-    /// One name.
     Name(String),
     /// `*.name`: all names below it.
     Below(String),
@@ -172,7 +167,6 @@ pub fn plain_name(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
-/// Where to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination<'a> {
     /// A name, in its plain form.

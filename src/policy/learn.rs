@@ -19,21 +19,16 @@ const FIRST_PASSING_PORT: u16 = 32768;
 pub enum Need {
     /// Writing this entry.
     Write(Vec<u8>),
-    /// Reading this.
     Read(Vec<u8>),
     /// Writing or reading this in the guard's own temporary directory, which each policy lets a
     /// guard have that may write at all: here, if nowhere else.
     Temporary {
-        /// The entry.
         path: Vec<u8>,
-        /// True if it is written.
         writes: bool,
         /// The host's temporary directory.
         host: Vec<u8>,
     },
-    /// Setting this variable.
     Variable(String),
-    /// Starting this program.
     Program(Vec<u8>),
     /// Reaching this host, and its port; 0 for looking it up alone.
     Connect(String, u16),
@@ -43,19 +38,15 @@ pub enum Need {
     Unix(String),
     /// Some use of the network that rules let pass.
     Network,
-    /// Looking up the name of an address.
     NameOfAddress,
     /// A use of the network that no rules let pass.
     OtherNetwork,
-    /// What a switch allows.
     Switch(Switch),
     /// Writing this many bytes to files, in all.
     Bytes(u64),
-    /// Calling this native module.
     Native(String),
     /// Whatever this installed package needs.
     Package(String),
-    /// Importing this module.
     Module(String),
     /// Whatever importing this package does.
     ImportOf(String),

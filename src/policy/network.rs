@@ -62,11 +62,9 @@ impl NetworkRules {
 pub enum Reach<'a> {
     /// Connects, or sends.
     Connect {
-        /// Where to.
         to: Destination<'a>,
         /// The names that were looked up to it.
         names: &'a [String],
-        /// The port there.
         port: u16,
     },
     /// Listens, or takes an address to send from.
@@ -76,13 +74,11 @@ pub enum Reach<'a> {
         /// The port; 0 for any.
         port: u16,
     },
-    /// Looks up a name.
     LookUp(&'a str),
     /// Connects to the Unix socket at this path, or makes one there.
     Unix(&'a [u8]),
     /// The same for a socket that is not a file.
     Abstract(&'a [u8]),
-    /// Anything else.
     Other,
 }
 
@@ -91,24 +87,16 @@ pub enum Reach<'a> {
 pub enum Part {
     /// All of it: nothing is allowed, or not this kind of operation.
     All,
-    /// The host is not among the hosts that may be reached.
     Hosts,
-    /// The host is blocked.
     Block,
-    /// The port is not among the ports that may be reached.
     Ports,
-    /// The address may not be listened at.
     Listen,
-    /// The Unix socket is not among the sockets that may be used.
     Unix,
-    /// Names may not be looked up.
     Lookup,
-    /// There would be more connections than allowed.
     MaxConnections,
 }
 
 impl Part {
-    /// All parts.
     pub const EACH: [Self; 8] = [
         Self::All,
         Self::Hosts,
@@ -135,15 +123,11 @@ impl Part {
     }
 }
 
-/// The use of the network that is allowed.
 #[derive(Clone, Debug, Default)]
 pub enum Network {
-    /// Everything.
     #[default]
     Open,
-    /// Nothing.
     Closed,
-    /// According to these rules.
     Rules(Box<HostRules>),
 }
 
@@ -176,7 +160,6 @@ impl Network {
         (!allowed).then_some(part)
     }
 
-    /// The rules, if there are some.
     pub fn rules(&self) -> Option<&HostRules> {
         match self {
             Self::Rules(rules) => Some(rules),
@@ -193,7 +176,6 @@ impl Network {
         }
     }
 
-    /// Returns whether everything is allowed.
     pub fn is_open(&self) -> bool {
         matches!(self, Self::Open)
     }
@@ -257,7 +239,6 @@ impl HostRules {
 
     /// Returns the rules with what others allow. Hosts that are blocked stay so, and hosts of the
     /// others are reached at the ports that they are given with.
-    #[must_use]
     pub fn with(&self, more: &Self) -> Self {
         let mut rules = self.clone();
         if let (None, Some(hosts)) = (&rules.hosts, &more.hosts) {
@@ -280,7 +261,6 @@ impl HostRules {
         host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
     }
 
-    /// Returns whether names may be looked up at all.
     pub fn looks_up(&self) -> bool {
         self.lookup
     }

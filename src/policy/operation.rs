@@ -17,11 +17,9 @@ pub enum Operation<'a> {
     /// Makes the entry, or is about to change it, or the entries in it if the path ends with a
     /// slash: each change will be an operation of its own.
     ChangePlace(Target<'a>),
-    /// Opens a file so that it may be written.
     OpenForWriting(Target<'a>),
     /// Opens a file so that it may be written at its end alone.
     OpenForAppending(Target<'a>),
-    /// Reads a file or a directory.
     Read(Target<'a>),
     /// Reads an entry itself, a link's text for example, or reads for the system: only blocked
     /// paths are kept from it.
@@ -29,27 +27,21 @@ pub enum Operation<'a> {
     /// Makes this the current directory. `left` is the directory the guarded code was in before it
     /// first changed it: going back there does no harm.
     ChangeDirectory {
-        /// The destination.
         to: Target<'a>,
         /// The directory first left, if any.
         left: Option<&'a [u8]>,
     },
     /// Makes a symbolic link with this text at `at`. The entry itself is a `MoveEntry`.
     LinkTo {
-        /// The text of the link.
         text: Name<'a>,
-        /// The link.
         at: Target<'a>,
     },
     /// Opens an SQLite database of this name.
     OpenDatabase(Name<'a>),
     /// Sets or removes this environment variable.
     SetVariable(Name<'a>),
-    /// Uses the network.
     UseNetwork(Reach<'a>),
-    /// Imports this module.
     Import {
-        /// Its name.
         module: &'a str,
         /// True if an installed module, or one of the standard library, imports it in turn.
         in_turn: bool,
@@ -65,7 +57,6 @@ pub enum Operation<'a> {
 /// The part of a path that an operation changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Aim {
-    /// The directory entry.
     Entry,
     /// The entry with all that is below it.
     Moved,
@@ -79,9 +70,7 @@ pub(super) enum Aim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
-    /// It may.
     Allow,
-    /// It may not.
     Deny(Why),
 }
 
@@ -90,31 +79,22 @@ pub enum Verdict {
 pub enum Why {
     /// No root approves it, or it cannot be known where it leads.
     Unapproved,
-    /// The path may not be read.
     Unreadable,
     /// The path is blocked, whatever the roots are.
     Blocked,
     /// The name is protected, whatever the roots are.
     Protected,
-    /// The environment variable may not be set.
     Environment,
-    /// The network may not be used in this way.
     Network(Part),
-    /// The program may not be started.
     Command,
-    /// The module may not be imported.
     Import,
-    /// The native code may not be called.
     Native,
-    /// The switch is off.
     Switch(Switch),
-    /// More bytes would be written than allowed.
     TooMuch,
 }
 
 impl Why {
     /// Returns whether the rules of the same field deny for both reasons.
-    #[must_use]
     pub fn is_alike(self, other: Self) -> bool {
         match (self, other) {
             (Self::Network(_), Self::Network(_)) => true,
@@ -123,7 +103,6 @@ impl Why {
     }
 
     /// Returns whether the kernel denies for this reason too, where it holds a policy.
-    #[must_use]
     pub fn is_held_by_kernel(self) -> bool {
         match self {
             Self::Unapproved | Self::Unreadable | Self::Blocked | Self::Command => true,
@@ -133,7 +112,6 @@ impl Why {
     }
 
     /// The field of a policy that denies for this reason.
-    #[must_use]
     pub fn field(self) -> &'static str {
         match self {
             Self::Unapproved => "write",
@@ -166,7 +144,6 @@ impl Verdict {
         }
     }
 
-    /// Returns the reason of a denial.
     pub fn why(self) -> Option<Why> {
         match self {
             Self::Allow => None,
@@ -174,8 +151,6 @@ impl Verdict {
         }
     }
 
-    /// Returns whether the operation may go on.
-    #[must_use]
     pub fn allows(self) -> bool {
         self == Self::Allow
     }

@@ -52,7 +52,6 @@ impl Package {
     }
 }
 
-/// A name that no package has.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NoPackage {
     name: String,
@@ -76,7 +75,6 @@ pub struct Packages(Option<Arc<Chosen>>);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Chosen {
-    /// As they were given.
     names: Vec<String>,
     /// True if all packages of the table are named.
     has_all: bool,
@@ -152,7 +150,6 @@ impl Packages {
         has(ALL).or_else(|| has(package))
     }
 
-    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -168,7 +165,6 @@ impl Packages {
         chosen.is_some_and(|chosen| chosen.modules.contains(module))
     }
 
-    /// Returns whether they may set an environment variable.
     pub fn may_set(&self, name: &[u8]) -> bool {
         let chosen = self.0.as_ref();
         chosen.is_some_and(|chosen| chosen.env.iter().any(|own| matches(own, name)))

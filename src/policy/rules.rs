@@ -28,13 +28,11 @@ pub enum Access {
 /// A path among an event's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathArg {
-    /// Position of the path.
     pub path: usize,
     /// Position of the `dir_fd` that a relative path is resolved against, if the event has one.
     pub dir_fd: Option<usize>,
     /// True if the operation also takes an open file descriptor in place of the path.
     pub descriptor: bool,
-    /// The kind of access.
     pub access: Access,
 }
 
@@ -43,7 +41,6 @@ pub struct PathArg {
 pub enum Rule {
     /// Denied whatever its arguments are.
     Deny,
-    /// Starts a program.
     Start,
     /// Starts a program, perhaps one whose start was approved just before.
     LowLevelStart,
@@ -67,9 +64,7 @@ pub enum Rule {
     SetVariable,
     /// Removes the environment variable of the first argument.
     RemoveVariable,
-    /// Removes all environment variables.
     RemoveVariables,
-    /// Uses the network.
     Network(NetworkEvent),
     /// `socket.__new__(socket, family, type, protocol)`: judged if such sockets act without events.
     Socket,
@@ -77,7 +72,6 @@ pub enum Rule {
     Import,
     /// Runs code, perhaps that of a module whose import no other event tells of.
     Exec,
-    /// Starts a thread.
     Thread,
     /// Calls native code that is not in the standard library.
     Native,
@@ -198,7 +192,6 @@ const fn first_place(name: &[u8]) -> usize {
 }
 
 impl Index {
-    /// The index of an empty list.
     pub(super) const fn new() -> Self {
         Self {
             places: [0; PLACES],

@@ -12,7 +12,6 @@ use crate::policy::files::fs::FileSystem;
 pub enum Database {
     /// A private database in memory or in a temporary file of SQLite's own.
     Private,
-    /// The file of this name.
     File,
     /// With `uri=True` the target of the URI; else a file of this very name.
     Uri(UriTarget),
@@ -21,13 +20,11 @@ pub enum Database {
 /// The target of a `file:` URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UriTarget {
-    /// A database in memory.
     Memory,
     /// A file that nobody changes, for reading only (`mode=ro&immutable=1`).
     Read(Vec<u8>),
     /// A file, for reading only (`mode=ro`), with the locks and the log of those who write to it.
     ReadShared(Vec<u8>),
-    /// A file, for writing.
     Write(Vec<u8>),
 }
 
@@ -191,7 +188,6 @@ fn is_locked(number: u64) -> bool {
 /// A database that a statement opens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenedDatabase {
-    /// The database of this name.
     Named(Vec<u8>),
     /// The one that the only parameter names.
     Parameter,

@@ -259,7 +259,6 @@ const KINDS_OF_STREAMS: [u32; 2] = [0x54, 0x89];
 /// The direction of an argument that the kernel fills.
 const READS: u32 = 2;
 
-/// The effect of a request.
 pub fn effect(request: i64) -> ControlEffect {
     if !cfg!(any(target_os = "linux", target_os = "android")) {
         return ControlEffect::None;

@@ -236,7 +236,6 @@ mod imp {
         /// Does nothing here: each question is asked anew.
         pub fn forget_current_dir() {}
 
-        /// The current directory.
         pub fn last_current_dir() -> Option<PathBuf> {
             Self.current_dir()
         }

@@ -19,9 +19,7 @@ const MAX_LOOKED_UP: usize = 1 << 20;
 /// An argument of an event where a path is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name<'a> {
-    /// The bytes of a path.
     Path(&'a [u8]),
-    /// An open file descriptor.
     Descriptor(i32),
     /// Something that does not name a file, or whose name cannot be known before it is used.
     Unreadable,
@@ -30,7 +28,6 @@ pub enum Name<'a> {
 /// The directory that a relative path starts from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Base {
-    /// The current directory.
     #[default]
     CurrentDir,
     /// The directory open as this descriptor (a `dir_fd`).
@@ -40,7 +37,6 @@ pub enum Base {
 /// The target of an operation: a name and where it starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// The name.
     pub name: Name<'a>,
     /// The start of a relative name.
     pub base: Base,
@@ -75,7 +71,6 @@ impl Resolved {
         &self.0
     }
 
-    /// The path itself.
     pub fn into_path(self) -> PathBuf {
         self.0
     }
@@ -86,7 +81,6 @@ impl Resolved {
         &self.0[..slash.max(1)]
     }
 
-    /// The path of an entry of this directory.
     pub fn join(&self, name: &[u8]) -> PathBuf {
         let mut path = PathBuf::from_slice(&self.0);
         push(&mut path, name);

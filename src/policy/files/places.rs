@@ -23,19 +23,16 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// Roots that approve nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Roots that approve every path.
     pub fn everywhere() -> Self {
         let mut roots = Self::new();
         roots.insert(b"/");
         roots
     }
 
-    /// Approves a directory and everything below it.
     pub fn add(&mut self, root: &Resolved) {
         self.insert(root.as_bytes());
     }
@@ -45,7 +42,6 @@ impl Roots {
         self.fixed.insert(PathBuf::from_slice(root));
     }
 
-    /// Approves what other roots approve, too.
     pub fn extend(&mut self, more: &Self) {
         self.longest = self.longest.max(more.longest);
         self.fixed.extend(more.fixed.iter().cloned());
@@ -57,7 +53,6 @@ impl Roots {
         self.follows_current_dir = true;
     }
 
-    /// Returns whether there are no roots.
     pub fn is_empty(&self) -> bool {
         self.fixed.is_empty() && !self.follows_current_dir
     }
@@ -67,14 +62,12 @@ impl Roots {
         self.contain_path(fs, path.as_bytes())
     }
 
-    /// The same for a path that is resolved.
     pub(crate) fn contain_path(&self, fs: &impl FileSystem, path: &[u8]) -> bool {
         self.fixed_contain(path)
             || (self.follows_current_dir
                 && fs.current_dir().is_some_and(|dir| is_within(path, &dir)))
     }
 
-    /// Returns whether a root is at this path.
     pub fn has(&self, fs: &impl FileSystem, path: &[u8]) -> bool {
         self.fixed.contains(path)
             || (self.follows_current_dir && fs.current_dir().is_some_and(|dir| dir[..] == *path))
@@ -101,12 +94,10 @@ impl Blocked {
         self.0.push(path.as_bytes().to_vec());
     }
 
-    /// Returns whether nothing is blocked.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns whether the path is blocked, or lies below a blocked one.
     pub fn holds(&self, path: &[u8]) -> bool {
         self.0.iter().any(|blocked| is_within(path, blocked))
     }
@@ -123,7 +114,6 @@ impl Blocked {
 pub struct TemporaryPaths(OnceLock<ArcSwap<Vec<Vec<u8>>>>);
 
 impl TemporaryPaths {
-    /// Adds a directory.
     pub fn add(&self, directory: &Resolved) {
         self.0.get_or_init(ArcSwap::default).rcu(|all| {
             let mut all = Vec::clone(all);
@@ -151,12 +141,10 @@ pub struct Temporary {
 }
 
 impl Temporary {
-    /// Takes these for the guard's own.
     pub fn set_own(&mut self, own: &Arc<TemporaryPaths>) {
         self.own = Arc::clone(own);
     }
 
-    /// The guard's own.
     pub fn own(&self) -> &TemporaryPaths {
         &self.own
     }
@@ -238,7 +226,6 @@ pub struct Governing {
 }
 
 impl Governing {
-    /// Adds an absolute path of such a file.
     pub fn add(&mut self, path: Vec<u8>) {
         self.paths.insert(path);
     }
@@ -248,7 +235,6 @@ impl Governing {
         self.linked.insert(identity);
     }
 
-    /// Their paths.
     pub fn paths(&self) -> impl Iterator<Item = &[u8]> {
         self.paths.iter().map(Vec::as_slice)
     }
@@ -287,17 +273,14 @@ impl Protected {
             .push(components(name.as_bytes()).map(<[u8]>::to_vec).collect());
     }
 
-    /// Protects files, wherever they are.
     pub fn add_files(&mut self, files: Arc<Governing>) {
         self.files = files;
     }
 
-    /// The files that are protected, wherever they are.
     pub fn files(&self) -> &Governing {
         &self.files
     }
 
-    /// Returns whether nothing is protected.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty() && self.files.is_empty()
     }

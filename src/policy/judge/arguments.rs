@@ -12,7 +12,6 @@ use crate::policy::rules::Rule;
 
 /// A name among the arguments, with whatever keeps its bytes alive.
 pub trait Named {
-    /// Returns the name as the policy takes it.
     fn name(&self) -> Name<'_>;
 
     /// Returns whether the name is a text that its object gave: another time it may give another
@@ -21,7 +20,6 @@ pub trait Named {
         matches!(self.name(), Name::Path(_))
     }
 
-    /// Returns the name as the target of an operation.
     fn target(&self, base: Base) -> Target<'_> {
         Target {
             name: self.name(),
@@ -44,14 +42,11 @@ pub enum PathLikes {
 /// Values are read from the objects' own buffers: a method that a subclass overrides decides
 /// nothing.
 pub trait Arguments {
-    /// The error that reading an argument raises.
     type Error;
-    /// A name among them.
     type Name<'a>: Named
     where
         Self: 'a;
 
-    /// Returns how many there are.
     fn count(&self) -> usize;
     /// Returns whether the argument is there and `None`.
     fn is_none(&self, index: usize) -> bool;
@@ -65,9 +60,6 @@ pub trait Arguments {
     /// if the argument is not a `str`.
     fn with_encoded<R>(&self, index: usize, read: impl FnOnce(Option<&[u8]>) -> R) -> Option<R>;
     /// Reads a name.
-    ///
-    /// # Errors
-    /// Errors of an object that was asked for its path, if they are not an `Exception`.
     fn name(
         &self,
         index: usize,
@@ -86,13 +78,11 @@ pub trait Arguments {
 
     /// Returns the family and the descriptor of a socket, whatever a subclass says they are.
     fn socket(&self, index: usize) -> Option<(i64, i32)>;
-    /// Reads an argument as a host.
     fn host(&self, index: usize) -> Option<Host>;
     /// Reads the first item of a tuple as a host.
     fn first_host(&self, index: usize) -> Option<Host>;
     /// Reads a tuple as an address with a port.
     fn endpoint(&self, index: usize) -> Option<Endpoint>;
-    /// Reads the name of a Unix socket.
     fn socket_name(&self, index: usize) -> Option<Vec<u8>>;
 
     /// Reads a `dir_fd`; it may be absent, `None` or -1, all of which mean the current directory.
@@ -204,14 +194,10 @@ pub const FAMILIES: [i64; 2] = [
 #[cfg(not(unix))]
 pub const FAMILIES: [i64; 2] = [2, 23];
 
-/// Returns whether the family is one of the internet.
-#[must_use]
 pub fn is_internet(family: i64) -> bool {
     FAMILIES.contains(&family)
 }
 
-/// Returns the family of an address.
-#[must_use]
 pub fn family_of(address: IpAddr) -> i64 {
     FAMILIES[usize::from(address.is_ipv6())]
 }
@@ -223,7 +209,6 @@ pub enum Host {
     Own,
     /// One by its address; that of an IPv4 host is an IPv4 address.
     Address(IpAddr),
-    /// One by its name.
     Name(String),
 }
 
@@ -232,15 +217,11 @@ pub enum Host {
 pub struct Endpoint {
     /// The number of items in the tuple.
     pub items: usize,
-    /// The host.
     pub host: Host,
-    /// The port.
     pub port: i64,
 }
 
 impl Host {
-    /// Reads the text of a host.
-    #[must_use]
     pub fn of(text: &str) -> Self {
         match text {
             "" => Self::Own,
@@ -254,7 +235,6 @@ impl Host {
 }
 
 /// Reads an address; that of an IPv4 host is an IPv4 address.
-#[must_use]
 pub fn parse_address(text: &str) -> Option<IpAddr> {
     // A link-local address may have a scope: fe80::1%eth0.
     let text = text.split_once('%').map_or(text, |(address, _)| address);

@@ -23,9 +23,6 @@ const CHARACTERS: i64 = 0o020_000;
 const BLOCKS: i64 = 0o060_000;
 
 /// Judges an event by its rule, or by the lack of one.
-///
-/// # Errors
-/// The denial.
 pub fn judge_any<S: Surroundings>(event: &S, rule: Option<Rule>) -> Result<(), S::Error> {
     if let Some(rule) = rule {
         return judge(event, rule);
@@ -42,9 +39,6 @@ pub fn judge_any<S: Surroundings>(event: &S, rule: Option<Rule>) -> Result<(), S
 }
 
 /// Judges an event by its rule.
-///
-/// # Errors
-/// The denial.
 #[inline]
 pub fn judge<S: Surroundings>(event: &S, rule: Rule) -> Result<(), S::Error> {
     let judge = Judge(event);
@@ -94,7 +88,6 @@ pub fn judge<S: Surroundings>(event: &S, rule: Rule) -> Result<(), S::Error> {
     }
 }
 
-/// An event that is being judged.
 pub(super) struct Judge<'a, S>(pub(super) &'a S);
 
 impl<'a, S: Surroundings> Judge<'a, S> {
@@ -129,7 +122,6 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         self.0.deny(reason, operation)
     }
 
-    /// Asks the policy.
     #[inline]
     pub(super) fn check(&self, operation: Operation<'_>) -> Verdict {
         self.0.policy().check(self.0.fs(), operation)
@@ -377,9 +369,6 @@ impl<'a, S: Surroundings> Judge<'a, S> {
 
 /// Returns whether a denied event is part of importing a package whose import may do what is
 /// denied.
-///
-/// # Errors
-/// The error that looking at frames raised.
 #[inline]
 fn excused_by_import<S: Surroundings>(event: &S, reason: Reason) -> Result<bool, S::Error> {
     let policy = event.policy();

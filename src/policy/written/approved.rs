@@ -18,7 +18,6 @@ use crate::policy::written::wording::changed;
 /// The reach of an answer that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// This subject alone.
     Alone,
     /// Its pattern: the directory of a file, the package of a module, the program of a command.
     Pattern,
@@ -33,7 +32,6 @@ const SHELLS: &[&[u8]] = &[
 
 /// Returns the fields that allow what is lacking; `None` if nothing is, or they would allow more
 /// than the answer says. `roots_hold_themselves`: the policy's roots approve their own entries.
-#[must_use]
 pub fn additions(
     lacks: &[Lack],
     extent: Extent,
@@ -198,7 +196,6 @@ const HEADER: &str = "# Answers that were kept: what they allow beside the polic
 /// The line before the denials among them.
 const NEVER_HEADER: &str = "# Nobody is asked for what these would allow: it is denied.\n";
 
-/// Answers that are kept.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Kept {
     /// The permissions that they give, beside a policy.
@@ -232,14 +229,12 @@ impl Kept {
         Ok(Self { allowed, never })
     }
 
-    /// Adds other answers.
     pub fn merge(&mut self, more: &Self) {
         merge(&mut self.allowed, &more.allowed);
         merge(&mut self.never, &more.never);
     }
 
     /// Returns them as TOML, without the fields that add nothing.
-    #[must_use]
     pub fn to_toml(&self) -> String {
         let mut text = format!("{HEADER}{}", fields(&self.allowed));
         if self.never != Spec::default() {

@@ -17,11 +17,9 @@ use crate::policy::written::values::Choice;
 /// it names.
 #[derive(Debug, Default)]
 pub struct Landings {
-    /// Of `write`.
     pub write: Roots,
     /// The places of `read`, with others that may always be read; `None` for anywhere.
     pub read: Option<Roots>,
-    /// Of `block`.
     pub block: Blocked,
     /// The places of Unix sockets that are files; `None` for all.
     pub unix: Option<Roots>,
@@ -29,13 +27,10 @@ pub struct Landings {
     pub programs: Vec<PathBuf>,
     /// The `PATH` on which programs are looked for.
     pub search: Vec<u8>,
-    /// Of `packages`.
     pub packages: Packages,
 }
 
 impl Spec {
-    /// Returns the policy with these places.
-    #[must_use]
     pub fn policy(&self, fs: &impl FileSystem, landings: Landings) -> Policy {
         let mut protected = Protected::default();
         for name in self.protected_names() {
@@ -88,11 +83,9 @@ impl Spec {
 pub struct More<'a> {
     /// The names; a field at its default adds nothing.
     pub spec: &'a Spec,
-    /// Where may be written.
     pub write: Roots,
     /// Where may be read; `None` adds nothing.
     pub read: Option<Roots>,
-    /// The programs that may be started.
     pub commands: Commands,
     /// The rules for the network; `None` adds nothing.
     pub network: Option<HostRules>,
@@ -101,7 +94,6 @@ pub struct More<'a> {
 impl Policy {
     /// Returns the policy with more permissions. Blocked places, protected names and blocked hosts
     /// and modules stay so.
-    #[must_use]
     pub fn with_more(&self, more: &More<'_>) -> Self {
         let mut policy = self.clone();
         let spec = more.spec;

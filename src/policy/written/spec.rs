@@ -21,7 +21,6 @@ pub struct Imports {
 pub enum NetworkUse {
     /// Everything (`true`), or nothing (`false`).
     All(bool),
-    /// According to these rules.
     Rules(Box<NetworkRules>),
 }
 
@@ -57,12 +56,9 @@ impl OnViolation {
     ];
 }
 
-/// The contents of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
-    /// Where may be written.
     pub write: Where,
-    /// Where may be read.
     pub read: Where,
     /// The paths that nothing may open, inside a root too.
     pub block: Vec<String>,
@@ -76,18 +72,14 @@ pub struct Spec {
     pub env: Choice,
     /// Packages whose import may do what the policy denies otherwise.
     pub import_allow: Vec<String>,
-    /// The switches that are on.
     pub switches: Switches,
     /// True if what native code does is not judged, all of which may be called then: `native` is
     /// `"unjudged"`.
     pub native_unjudged: bool,
     /// The native modules from outside the standard library that may be called.
     pub native: Choice,
-    /// The answer to a violation.
     pub on_violation: OnViolation,
-    /// The modules that may be imported.
     pub imports: Imports,
-    /// The use that code may make of the network.
     pub network: NetworkUse,
     /// Packages that may do what they need; `"data"` names all that are declared.
     pub packages: Vec<String>,
@@ -130,12 +122,10 @@ impl Spec {
     }
 
     /// Returns the native code that may be called; `None` if what it does is not judged.
-    #[must_use]
     pub fn judged_native(&self) -> Option<&Choice> {
         (!self.native_unjudged).then_some(&self.native)
     }
 
-    /// The names that are kept from writing.
     pub fn protected_names(&self) -> impl Iterator<Item = &str> {
         let (preset, own): (&[&str], &[String]) = match &self.protect {
             Choice::All(true) => (PRESET, &[]),

@@ -6,13 +6,11 @@ use crate::policy::network::{NetworkRules, Ports};
 use crate::policy::written::spec::Spec;
 use crate::policy::written::values::{self, Choice, Where, is_within_module};
 
-/// Returns whether fewer paths are blocked.
 pub fn blocks_less(new: &Spec, old: &Spec) -> bool {
     let is_blocked = |path: &String| new.block.iter().any(|block| is_in(path, block));
     !old.block.iter().all(is_blocked)
 }
 
-/// Returns whether fewer names are protected.
 pub fn protects_less(new: &Spec, old: &Spec) -> bool {
     let names: Vec<_> = new.protected_names().collect();
     old.protected_names().any(|name| !names.contains(&name))
@@ -39,7 +37,6 @@ pub fn are_within(modules: &[String], names: &[String]) -> bool {
     modules.iter().all(is_within)
 }
 
-/// Returns whether the places are within the others.
 pub fn is_where_within(new: &Where, old: &Where) -> bool {
     match (new, old) {
         (_, Where::Anywhere) => true,
@@ -50,7 +47,6 @@ pub fn is_where_within(new: &Where, old: &Where) -> bool {
     }
 }
 
-/// Returns whether the names are among the others.
 pub fn is_choice_of(new: &Choice, old: &Choice) -> bool {
     is_chosen(new, old, |_| false)
 }
@@ -60,7 +56,6 @@ pub fn are_modules_of(new: &Choice, old: &Choice) -> bool {
     is_chosen(new, old, |name| old.has_module(name))
 }
 
-/// Returns whether more hosts may be reached.
 pub fn has_more_hosts(new: &NetworkRules, old: &NetworkRules) -> bool {
     match (&new.hosts, &old.hosts) {
         (_, Where::Anywhere) => false,

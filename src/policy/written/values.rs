@@ -17,7 +17,6 @@ pub enum Where {
 }
 
 impl Where {
-    /// The places that are named.
     pub fn names(&self) -> &[String] {
         match self {
             Self::Anywhere => &[],
@@ -25,14 +24,12 @@ impl Where {
         }
     }
 
-    /// Adds a place.
     pub fn add(&mut self, name: String) {
         if let Self::Below(names) = self {
             add(names, name);
         }
     }
 
-    /// Adds the places of another.
     pub fn extend(&mut self, more: &Self) {
         match more {
             Self::Anywhere => *self = Self::Anywhere,
@@ -47,7 +44,6 @@ impl Where {
 pub enum Choice {
     /// All (`true`), or none (`false`).
     All(bool),
-    /// These.
     Named(Vec<String>),
 }
 
@@ -68,7 +64,6 @@ impl Choice {
         }
     }
 
-    /// The things that are named.
     pub fn names(&self) -> &[String] {
         match self {
             Self::All(_) => &[],
@@ -76,7 +71,6 @@ impl Choice {
         }
     }
 
-    /// Adds a name.
     pub fn add(&mut self, name: String) {
         match self {
             Self::All(true) => {}
@@ -85,7 +79,6 @@ impl Choice {
         }
     }
 
-    /// Adds what is in another choice.
     pub fn extend(&mut self, more: &Self) {
         match (&mut *self, more) {
             (Self::All(true), _) | (_, Self::All(false)) => {}
@@ -97,7 +90,6 @@ impl Choice {
     }
 }
 
-/// Adds a name to a list, once.
 pub fn add(names: &mut Vec<String>, name: String) {
     if !names.contains(&name) {
         names.push(name);
@@ -124,22 +116,18 @@ pub fn is_in(path: &str, dir: &str) -> bool {
 /// The error in a policy that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecError {
-    /// The text is no TOML.
     Syntax(String),
     /// It has no such section.
     NoSection,
     /// A key that no such table has.
     UnknownKey {
-        /// The key.
         key: String,
-        /// The keys of the table.
         keys: Vec<&'static str>,
     },
     /// A value of another type than the field has.
     Type {
         /// The key, with an index if it is an item.
         key: String,
-        /// The values that are accepted.
         accepted: String,
         /// The kind of value given.
         given: &'static str,
@@ -187,11 +175,8 @@ pub enum Switch {
 }
 
 impl Switch {
-    /// All of them.
     pub const ALL: [Self; 2] = [Self::Threads, Self::UnknownEvents];
 
-    /// The name of its field.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Threads => "threads",
@@ -200,7 +185,6 @@ impl Switch {
     }
 
     /// The names of its values, first that of the default.
-    #[must_use]
     pub const fn values(self) -> [(&'static str, bool); 2] {
         match self {
             Self::Threads => [("deny", false), ("inherit", true)],
@@ -209,25 +193,20 @@ impl Switch {
     }
 
     /// True if it is on in a policy that does not name it.
-    #[must_use]
     pub const fn by_default(self) -> bool {
         self.values()[0].1
     }
 }
 
-/// Those that are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Switches(u8);
 
 impl Switches {
-    /// Returns whether one is on.
-    #[must_use]
     #[inline]
     pub fn has(self, switch: Switch) -> bool {
         self.0 & (1 << switch as u8) != 0
     }
 
-    /// Turns one on or off.
     pub fn set(&mut self, switch: Switch, on: bool) {
         let bit = 1 << switch as u8;
         self.0 = if on { self.0 | bit } else { self.0 & !bit };

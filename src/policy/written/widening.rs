@@ -18,15 +18,12 @@ use crate::policy::written::values::{Choice, Where, add, is_within_module};
 /// A need that a policy does not meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
-    /// The need.
     pub need: Need,
-    /// The reason for the denial.
     pub why: Why,
     /// The least root that approves it, for a root that does not approve its own entry.
     pub root: Option<Vec<u8>>,
     /// True if the need is for an existing file, not for an entry of a directory.
     pub is_file: bool,
-    /// True if there is a directory at the place.
     pub is_dir: bool,
 }
 
@@ -52,7 +49,6 @@ pub trait Places {
     /// files of a user may not.
     fn may_stand_for_its_files(&self, dir: &[u8]) -> bool;
 
-    /// Returns whether there is a file at this path.
     fn is_file(&self, path: &[u8]) -> bool;
 }
 

@@ -21,7 +21,6 @@ pub enum Words {
     /// In Python, `Policy(write=[…])`.
     #[default]
     Policy,
-    /// In TOML.
     Toml,
     /// In Python, for a sandbox.
     Sandbox,
@@ -47,13 +46,11 @@ impl Words {
         ("fixture", Self::Fixture),
     ];
 
-    /// The wording of a name.
     pub fn named(name: &str) -> Option<Self> {
         let found = Self::NAMED.iter().find(|(own, _)| *own == name);
         found.map(|(_, words)| *words)
     }
 
-    /// Their name.
     pub fn name(self) -> &'static str {
         let found = Self::NAMED.iter().find(|(_, words)| *words == self);
         found.map_or("policy", |(name, _)| name)
@@ -70,7 +67,6 @@ const GIVEN_POLICY: &str = "...";
 /// The wording of a policy in hints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HintStyle {
-    /// The place where it was written.
     pub words: Words,
     /// The text before the options; for a marker, the names of its arguments.
     pub line: String,
@@ -314,7 +310,6 @@ pub const READ_COPY: &str = "a copy of the database in a root, or 'mode=ro&immut
      reading a database with a write-ahead log makes files beside it";
 
 /// Returns whether a database was to be opened for reading alone.
-#[must_use]
 pub fn reads_logged_database(event: &str, why: Option<Why>, name: &[u8]) -> bool {
     why == Some(Why::Unapproved)
         && event.starts_with("sqlite3.")
@@ -326,7 +321,6 @@ pub fn reads_logged_database(event: &str, why: Option<Why>, name: &[u8]) -> bool
 
 /// Returns the hint for an extension module that may not be loaded; without a field that denies, its
 /// file is in a root.
-#[must_use]
 pub fn import_before(module: &str, why: Option<Why>) -> String {
     let place = match why {
         None => "its file is in a root, where guarded code may have written it",
@@ -337,7 +331,6 @@ pub fn import_before(module: &str, why: Option<Why>) -> String {
 
 /// Returns the hint for an event that a written policy denies, and the policy that would allow it
 /// where one does.
-#[must_use]
 pub fn of_policy(
     told: &HintStyle,
     event: &str,
