@@ -16,7 +16,7 @@ use fastaudit_rs::policy::files::fs::PathBuf;
 use fastaudit_rs::policy::files::path::resolve;
 use fastaudit_rs::policy::judge::{Arguments, Denied, Moment, judge_any};
 use fastaudit_rs::policy::written::landings::Landings;
-use fastaudit_rs::policy::written::presets::PRESETS;
+use fastaudit_rs::policy::written::spec::PRESETS;
 use fastaudit_rs::policy::written::spec::{NetworkUse, Spec};
 use fastaudit_rs::policy::written::values::{Choice, Where};
 use fastaudit_rs::policy::written::widening::Places;

@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use fastaudit_rs::policy::sql::statements::{OpenedDatabase, may_open, opened};
+use fastaudit_rs::policy::sql::{OpenedDatabase, may_open, opened};
 use libfuzzer_sys::fuzz_target;
 use rusqlite::Connection;
 use rusqlite::ffi::SQLITE_ATTACH;

@@ -77,7 +77,7 @@ impl LandlockRules {
     }
 
     fn roots(&self) -> Vec<Option<(u64, u64)>> {
-        let listed = [below(&self.spec.read), below(&self.spec.write)];
+        let listed = [self.spec.read.names(), self.spec.write.names()];
         let identity = |path| {
             let found = std::fs::metadata(path).ok()?;
             Some((found.dev(), found.ino()))
@@ -107,7 +107,7 @@ impl LandlockRules {
             Where::Anywhere => rules.add_rules(path_beneath_rules(["/"], reading))?,
             Where::Below(roots) => {
                 // What may be written may be read too, as under a guard.
-                let written = below(&self.spec.write).iter().filter(|root| *root != "/");
+                let written = self.spec.write.names().iter().filter(|root| *root != "/");
                 rules
                     .add_rules(path_beneath_rules(roots, reading))?
                     .add_rules(path_beneath_rules(written, reading))?
@@ -120,13 +120,6 @@ impl LandlockRules {
                 .add_rules(path_beneath_rules(roots, writing))?
                 .add_rules(path_beneath_rules(DEVICES, writing)),
         }
-    }
-}
-
-fn below(place: &Where) -> &[String] {
-    match place {
-        Where::Anywhere => &[],
-        Where::Below(roots) => roots,
     }
 }
 

@@ -8,15 +8,16 @@ use super::commands::Commands;
 use super::distributions::InstalledPackages;
 use super::environment::Environment;
 use super::network::Network;
+use super::operation::Aim;
 pub use super::operation::{Operation, Verdict, Why};
 use super::packages::Packages;
 use super::rules;
 use super::rules_02::RuleSet;
-use super::switches::{Switch, Switches};
+use super::written::values::{Switch, Switches};
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::path::{Name, Resolved, Target};
+use crate::policy::files::places::Roots;
 use crate::policy::files::places::{Blocked, Governing, Protected, Temporary, TemporaryPaths};
-use crate::policy::files::roots::Roots;
 use crate::policy::written::spec::Imports;
 use crate::policy::written::values::{Choice, is_within_module};
 
@@ -37,7 +38,7 @@ pub struct Policy {
     /// The modules of the packages that `native` names, and of what they require.
     pub(super) native_modules: OnceLock<AHashSet<String>>,
     pub(super) rest: Rest,
-    rules: RuleSet,
+    pub(super) rules: RuleSet,
     /// True if a root approves its own entry, not just the entries below it.
     pub(super) approves_root_entries: bool,
     /// The rules while an allowed package is imported: the same at all places.
@@ -49,7 +50,6 @@ pub struct Policy {
 pub struct Rest {
     /// Packages whose import may do what is denied otherwise.
     pub import_allow: Vec<String>,
-    /// The switches that are on.
     pub switches: Switches,
     /// True if what native code does is not judged.
     pub native_unjudged: bool,
@@ -61,7 +61,6 @@ pub struct Rest {
 
 impl Policy {
     /// The policy that approves writing below these roots, and reading anywhere.
-    #[must_use]
     pub fn new(roots: Roots) -> Self {
         Self {
             roots,
@@ -71,7 +70,6 @@ impl Policy {
 
     /// The policy of fastaudit 0.2, which approves its roots' own entries as well. Importing one of
     /// the packages may do what is denied otherwise.
-    #[must_use]
     pub fn strict(roots: Roots, import_allow: Vec<String>) -> Self {
         Self {
             rules: RuleSet::Strict,
@@ -86,7 +84,6 @@ impl Policy {
     }
 
     /// Returns the policy with these packages, whose import may do what is denied otherwise.
-    #[must_use]
     pub fn importing(mut self, import_allow: Vec<String>) -> Self {
         self.rest.import_allow = import_allow;
         self
@@ -94,7 +91,6 @@ impl Policy {
 
     /// Returns the policy with packages that may do what they need, with threads under the same
     /// guard.
-    #[must_use]
     pub fn with_packages(mut self, packages: Packages) -> Self {
         if !packages.is_empty() {
             self.rest.switches.set(Switch::Threads, true);
@@ -103,30 +99,18 @@ impl Policy {
         self
     }
 
-    /// The rules that events are judged by.
-    #[must_use]
     #[inline]
     pub fn rules(&self) -> RuleSet {
         self.rules
     }
 
     /// Returns the policy with reading only below these roots.
-    #[must_use]
     pub fn reading(mut self, roots: Option<Roots>) -> Self {
         self.read = roots;
         self
     }
 
-    /// Returns the policy with blocked places and protected names.
-    #[must_use]
-    pub fn without(mut self, blocked: Blocked, protected: Protected) -> Self {
-        self.blocked = blocked;
-        self.protected = protected;
-        self
-    }
-
     /// Returns the policy that keeps the files from writing by which it is governed.
-    #[must_use]
     pub fn keeping(mut self, files: &Arc<Governing>) -> Self {
         self.protected.add_files(Arc::clone(files));
         let importing = self.while_importing.take();
@@ -134,49 +118,33 @@ impl Policy {
         self
     }
 
+    /// Returns whether nobody may import a module, whatever else is allowed.
+    pub fn blocks_import(&self, module: &str) -> bool {
+        let imports = self.imports.as_ref();
+        imports.is_some_and(|imports| {
+            let mut blocked = imports.block.iter();
+            blocked.any(|name| is_within_module(module, name))
+        })
+    }
+
+    /// Returns whether a root approves its own entry, not just the entries below it.
+    pub fn approves_root_entries(&self) -> bool {
+        self.approves_root_entries
+    }
+
     /// The files that govern the code.
-    #[must_use]
     pub fn governing(&self) -> &Governing {
         self.protected.files()
     }
 
     /// Returns the policy with these environment variables.
-    #[must_use]
     pub fn setting(mut self, environment: Environment) -> Self {
         self.environment = environment;
         self
     }
 
-    /// Returns the policy with these rules for the network.
-    #[must_use]
-    pub fn reaching(mut self, network: Network) -> Self {
-        self.network = network;
-        self
-    }
-
-    /// Returns the policy with these modules to import, and these native ones to call.
-    #[must_use]
-    pub fn loading(mut self, imports: Imports, native: Choice) -> Self {
-        let all = imports.allow == Choice::All(true) && imports.block.is_empty();
-        self.imports = (!all).then_some(imports);
-        self.native = Some(native);
-        self
-    }
-
-    /// Returns the policy with the remaining fields of a `Policy`, whose roots approve their own
-    /// entries.
-    #[must_use]
-    pub fn with_rest(mut self, rest: Rest) -> Self {
-        self.rest = rest;
-        self.approves_root_entries = true;
-        if !self.rest.import_allow.is_empty() {
-            self.while_importing = Some(Box::new(self.everywhere()));
-        }
-        self
-    }
-
     /// The same with a root for everything.
-    fn everywhere(&self) -> Self {
+    pub(super) fn everywhere(&self) -> Self {
         Self {
             roots: Roots::everywhere(),
             read: None,
@@ -186,10 +154,7 @@ impl Policy {
 
     /// Returns the reason that denies an operation which no root could approve, wherever it is.
     pub fn denies_everywhere(&self, fs: &impl FileSystem, operation: Operation<'_>) -> Option<Why> {
-        match self.while_importing.as_ref()?.check(fs, operation) {
-            Verdict::Allow => None,
-            Verdict::Deny(why) => Some(why),
-        }
+        self.while_importing.as_ref()?.check(fs, operation).why()
     }
 
     /// Returns the reason beside the roots that denies an operation, so that more roots would not
@@ -200,41 +165,25 @@ impl Policy {
         fs: &impl FileSystem,
         operation: Operation<'_>,
     ) -> Option<Why> {
-        match self.everywhere().check(fs, operation) {
-            Verdict::Allow => None,
-            Verdict::Deny(why) => Some(why),
-        }
+        self.everywhere().check(fs, operation).why()
     }
 
-    /// Returns the policy with these programs.
-    #[must_use]
-    pub fn starting(mut self, commands: Commands) -> Self {
-        self.commands = commands;
-        self
-    }
-
-    /// The programs that may be started.
-    #[must_use]
     pub fn commands(&self) -> &Commands {
         &self.commands
     }
 
-    /// Returns whether some modules may not be imported.
-    #[must_use]
     pub fn restricts_imports(&self) -> bool {
         self.imports.is_some()
     }
 
     /// Returns whether all native code may be called: the policy says so, or lets ordinary packages
     /// act where their acts are judged.
-    #[must_use]
     pub fn calls_all_native(&self) -> bool {
         self.native == Some(Choice::All(true))
             || (cfg!(judges_native) && self.rest.packages.have_all())
     }
 
     /// The native modules that may be called; `None` if the rules alone decide.
-    #[must_use]
     pub fn native(&self) -> Option<&Choice> {
         self.native.as_ref()
     }
@@ -257,26 +206,18 @@ impl Policy {
         modules.contains(module)
     }
 
-    /// The environment variables that may be set.
-    #[must_use]
     pub fn environment(&self) -> &Environment {
         &self.environment
     }
 
-    /// The rules for the network.
-    #[must_use]
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// The rules that are not about paths and names.
-    #[must_use]
     pub fn rest(&self) -> &Rest {
         &self.rest
     }
 
-    /// Returns whether a switch is on.
-    #[must_use]
     #[inline]
     pub fn has(&self, switch: Switch) -> bool {
         self.rest.switches.has(switch)
@@ -284,7 +225,6 @@ impl Policy {
 
     /// Returns whether the policy restricts operations that fastaudit 0.1 lets pass: reading, the
     /// network, imports, unknown events.
-    #[must_use]
     pub fn restricts_more(&self) -> bool {
         self.checks_reads()
             || !self.network.is_open()
@@ -293,21 +233,16 @@ impl Policy {
             || self.rules == RuleSet::Strict
     }
 
-    /// Returns whether reading is restricted at all.
-    #[must_use]
     pub fn checks_reads(&self) -> bool {
         self.read.is_some() || !self.blocked.is_empty()
     }
 
-    /// Returns whether anything may be written anywhere.
-    #[must_use]
     pub fn may_write(&self) -> bool {
         !self.roots.is_empty()
     }
 
     /// Returns the policy with directories for temporary files, which may be written and read if
     /// anything may be written at all.
-    #[must_use]
     pub fn with_temporary(mut self, directories: &Arc<TemporaryPaths>) -> Self {
         if self.may_write() {
             self.temporary.set_own(directories);
@@ -316,7 +251,6 @@ impl Policy {
     }
 
     /// Returns whether a place is in a directory for temporary files of its own.
-    #[must_use]
     pub fn is_temporary(&self, place: &Resolved) -> bool {
         self.temporary.own().hold(place.as_bytes())
     }
@@ -336,7 +270,6 @@ impl Policy {
 
     /// Returns the policy that native code is judged by: if anything may be written, its packages may
     /// write what they keep in the directories for temporary files.
-    #[must_use]
     pub fn for_native_code(
         self: &Arc<Self>,
         temporary: impl FnOnce() -> Vec<Resolved>,
@@ -350,13 +283,12 @@ impl Policy {
         Arc::new(policy)
     }
 
-    /// Judges an operation.
     pub fn check(&self, fs: &impl FileSystem, operation: Operation<'_>) -> Verdict {
         match operation {
-            Operation::ChangeEntry(target) => self.change_entry(fs, target),
-            Operation::MoveEntry(target) => self.move_entry(fs, target),
-            Operation::ChangeFile(target) => self.change_file(fs, target),
-            Operation::ChangePlace(target) => self.change_place(fs, target),
+            Operation::ChangeEntry(target) => self.change(fs, target, Aim::Entry),
+            Operation::MoveEntry(target) => self.change(fs, target, Aim::Moved),
+            Operation::ChangeFile(target) => self.change(fs, target, Aim::File),
+            Operation::ChangePlace(target) => self.change(fs, target, Aim::Place),
             Operation::OpenForWriting(target) => self.open(fs, target, false),
             Operation::OpenForAppending(target) => self.open(fs, target, true),
             Operation::Read(target) => self.read(fs, target),
@@ -365,38 +297,29 @@ impl Policy {
             Operation::LinkTo { text, at } => self.link(fs, text, at),
             Operation::OpenDatabase(Name::Path(name)) => self.open_database(fs, name),
             Operation::OpenDatabase(_) => Verdict::Deny(Why::Unapproved),
-            Operation::SetVariable(Name::Path(name))
-                if self.environment.may_set(name) || self.packages_may_set(name) =>
-            {
-                Verdict::Allow
+            Operation::SetVariable(Name::Path(name)) => {
+                let packages = &self.rest.packages;
+                let allowed = self.environment.may_set(name) || packages.may_set(name);
+                Verdict::or(allowed, Why::Environment)
             }
             Operation::SetVariable(_) => Verdict::Deny(Why::Environment),
             Operation::UseNetwork(reach) => match self.network.denies(fs, reach) {
                 Some(part) => Verdict::Deny(Why::Network(part)),
                 None => Verdict::Allow,
             },
-            Operation::Import { module, in_turn } => match &self.imports {
-                Some(imports) if !may_import(imports, module, in_turn) => {
-                    Verdict::Deny(Why::Import)
-                }
-                _ => Verdict::Allow,
-            },
-            Operation::CallNative(module) => match &self.native {
-                Some(native) if native.has_module(module) => Verdict::Allow,
-                _ if self.calls_all_native() => Verdict::Allow,
-                _ => Verdict::Deny(Why::Native),
-            },
+            Operation::Import { module, in_turn } => {
+                let imports = self.imports.as_ref();
+                let allowed = imports.is_none_or(|rules| may_import(rules, module, in_turn));
+                Verdict::or(allowed, Why::Import)
+            }
+            Operation::CallNative(module) => self.call_native(module),
             Operation::Start(program) => {
                 let allowed = match (&self.commands, program) {
                     (Commands::All, _) => true,
                     (commands, Some(program)) => commands.allow(fs, program),
                     (_, None) => false,
                 };
-                if allowed {
-                    Verdict::Allow
-                } else {
-                    Verdict::Deny(Why::Command)
-                }
+                Verdict::or(allowed, Why::Command)
             }
             Operation::SetAttribute(name) => Verdict::when(rules::is_ordinary_attribute(name)),
         }
@@ -415,16 +338,14 @@ impl Policy {
             ModuleOrigin::Installed => Verdict::Allow,
             _ if self.contains(fs, file) => Verdict::Deny(Why::Unapproved),
             ModuleOrigin::Known => Verdict::Allow,
-            ModuleOrigin::Unknown => match &self.native {
-                Some(native) if native.has_module(module) => Verdict::Allow,
-                _ if self.calls_all_native() => Verdict::Allow,
-                _ => Verdict::Deny(Why::Native),
-            },
+            ModuleOrigin::Unknown => self.call_native(module),
         }
     }
 
-    fn packages_may_set(&self, name: &[u8]) -> bool {
-        std::str::from_utf8(name).is_ok_and(|name| self.rest.packages.may_set(name))
+    fn call_native(&self, module: &str) -> Verdict {
+        let native = self.native.as_ref();
+        let allowed = native.is_some_and(|native| native.has_module(module));
+        Verdict::or(allowed || self.calls_all_native(), Why::Native)
     }
 }
 

@@ -1,35 +1,15 @@
 //! The verdict on operations of files and directories.
 
 use super::check::Policy;
-use super::operation::{Verdict, Why};
+use super::operation::{Aim, Verdict, Why};
 use crate::policy::files::descriptors;
+use crate::policy::files::descriptors::is_standing_device;
 use crate::policy::files::fs::{DescriptorPlace, FileSystem};
-use crate::policy::files::opening::is_standing_device;
-use crate::policy::files::path::{self, Base, Name, Resolved, Target};
-use crate::policy::sql::names::{self, Database, UriTarget};
+use crate::policy::files::path::{self, Base, Name, Resolved, Target, is_unnamed, parent};
+use crate::policy::sql::{self, Database, UriTarget};
 
 impl Policy {
-    /// Judges a change of a directory's entry.
-    pub(super) fn change_entry(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {
-        self.change(fs, target, Aim::Entry)
-    }
-
-    /// Judges a move of an entry, with all that is below it.
-    pub(super) fn move_entry(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {
-        self.change(fs, target, Aim::Moved)
-    }
-
-    /// Judges a change of the file that a path leads to.
-    pub(super) fn change_file(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {
-        self.change(fs, target, Aim::File)
-    }
-
-    /// Judges a change of an entry, or of the entries in it if the path ends with a slash.
-    pub(super) fn change_place(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {
-        self.change(fs, target, Aim::Place)
-    }
-
-    fn change(&self, fs: &impl FileSystem, target: Target<'_>, aim: Aim) -> Verdict {
+    pub(super) fn change(&self, fs: &impl FileSystem, target: Target<'_>, aim: Aim) -> Verdict {
         match target.name {
             Name::Path(path) => self.change_path(fs, path, target.base, aim),
             Name::Descriptor(fd) => self.change_open(fs, fd),
@@ -206,14 +186,8 @@ impl Policy {
             Name::Descriptor(_) => return Verdict::Allow,
             Name::Unreadable => return Verdict::Deny(Why::Unreadable),
         };
-        let (dir, name) = path::split(path);
-        let entry = match is_unnamed(name) {
-            true => path::resolve(fs, path, target.base).map(|place| place.into_path()),
-            false => path::resolve(fs, dir, target.base).map(|dir| dir.join(name)),
-        };
-        match entry {
-            Some(entry) if !self.blocked.holds(&entry) => Verdict::Allow,
-            Some(_) => Verdict::Deny(Why::Blocked),
+        match path::entry(fs, path, target.base) {
+            Some(entry) => Verdict::or(!self.blocked.holds(&entry), Why::Blocked),
             None => Verdict::Deny(Why::Unreadable),
         }
     }
@@ -224,12 +198,7 @@ impl Policy {
         to: Target<'_>,
         left: Option<&[u8]>,
     ) -> Verdict {
-        let (path, base) = match to.name {
-            Name::Path(path) => (path, to.base),
-            Name::Descriptor(fd) => (&b"."[..], Base::Descriptor(fd)),
-            Name::Unreadable => return Verdict::Deny(Why::Unapproved),
-        };
-        let Some(dir) = path::resolve(fs, path, base) else {
+        let Some(dir) = to.directory(fs) else {
             return Verdict::Deny(Why::Unapproved);
         };
         if left == Some(dir.as_bytes()) {
@@ -271,7 +240,7 @@ impl Policy {
 
     pub(super) fn open_database(&self, fs: &impl FileSystem, name: &[u8]) -> Verdict {
         let write = |path: &[u8]| self.change_path(fs, path, Base::CurrentDir, Aim::File);
-        let by_uri = match names::parse(name) {
+        let by_uri = match sql::database_of(name) {
             Database::Private => return Verdict::Allow,
             Database::File => return write(name),
             Database::Uri(UriTarget::Memory) => Verdict::Allow,
@@ -280,7 +249,7 @@ impl Policy {
                 self.read(fs, Target::path(&path)).and(|| {
                     let landing = path::resolve(fs, &path, Base::CurrentDir);
                     match landing {
-                        Some(at) if !names::is_kept(fs, at.as_bytes()) => Verdict::Allow,
+                        Some(at) if !sql::is_kept(fs, at.as_bytes()) => Verdict::Allow,
                         _ => write(&path),
                     }
                 })
@@ -298,26 +267,4 @@ impl Policy {
             write(name)
         })
     }
-}
-
-/// The part of a path that an operation changes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Aim {
-    /// The directory entry.
-    Entry,
-    /// The entry with all that is below it.
-    Moved,
-    /// The file that it leads to.
-    File,
-    /// The entry, or the entries in it if the path ends with a slash.
-    Place,
-}
-
-/// Returns whether the last component of a path names no entry of the directory before it.
-fn is_unnamed(name: &[u8]) -> bool {
-    matches!(name, b"" | b"." | b"..")
-}
-
-fn parent(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Resolved> {
-    path::resolve(fs, path::split(path).0, base)
 }

@@ -1,4 +1,4 @@
-//! The programs that may be started.
+//! The programs that may be started, and the workers of pools among them.
 
 use std::ffi::OsString;
 
@@ -13,10 +13,8 @@ const SEPARATOR: u8 = if cfg!(windows) { b';' } else { b':' };
 /// The programs that may be started.
 #[derive(Clone, Debug, Default)]
 pub enum Commands {
-    /// None.
     #[default]
     None,
-    /// All.
     All,
     /// The programs at these places: the resolved directory and the name in it. A link and its
     /// target are two programs, as many programs act by the name they are called by.
@@ -37,9 +35,19 @@ impl Commands {
             } else {
                 find(fs, name, search)?
             };
-            place(fs, &found, Base::CurrentDir)
+            place(fs, &found)
         });
         Self::At(places.collect())
+    }
+
+    /// Returns the programs of both.
+    pub(super) fn with(&self, more: &Self) -> Self {
+        match (self, more) {
+            (Self::All, _) | (_, Self::All) => Self::All,
+            (Self::None, more) => more.clone(),
+            (own, Self::None) => own.clone(),
+            (Self::At(own), Self::At(more)) => Self::At(own.union(more).cloned().collect()),
+        }
     }
 
     /// Returns whether the program at this path may be started.
@@ -47,24 +55,19 @@ impl Commands {
         match self {
             Self::None => false,
             Self::All => true,
-            Self::At(places) => {
-                place(fs, program, Base::CurrentDir).is_some_and(|place| places.contains(&place))
-            }
+            Self::At(places) => place(fs, program).is_some_and(|place| places.contains(&place)),
         }
     }
 }
 
 /// Returns the place of a program: the resolved directory and the name in it.
-fn place(fs: &impl FileSystem, program: &[u8], base: Base) -> Option<PathBuf> {
-    let (directory, name) = path::split(program);
-    if matches!(name, b"" | b"." | b"..") {
-        return None;
+fn place(fs: &impl FileSystem, program: &[u8]) -> Option<PathBuf> {
+    match path::is_unnamed(path::split(program).1) {
+        true => None,
+        false => path::entry(fs, program, Base::CurrentDir),
     }
-    Some(path::resolve(fs, directory, base)?.join(name))
 }
 
-/// The `PATH` of this process.
-#[must_use]
 pub fn own_path() -> Vec<u8> {
     std::env::var_os("PATH").map_or_else(Vec::new, OsString::into_encoded_bytes)
 }
@@ -86,37 +89,218 @@ pub fn find(fs: &impl FileSystem, name: &[u8], search: &[u8]) -> Option<PathBuf>
         })
 }
 
-#[cfg(all(test, unix))]
+// The command lines by which `multiprocessing`, `concurrent.futures` and `loky` start the
+// processes of their pools: Python, running their own code and nothing else.
+
+/// The modules whose code runs, the function of each that it calls, and whether its arguments may
+/// be texts, not just numbers.
+const MODULES: &[(&str, &str, bool)] = &[
+    ("multiprocessing.spawn", "spawn_main", false),
+    ("multiprocessing.resource_tracker", "main", false),
+    ("multiprocessing.forkserver", "main", true),
+    ("loky.backend.resource_tracker", "main", false),
+    (
+        "joblib.externals.loky.backend.resource_tracker",
+        "main",
+        false,
+    ),
+];
+
+/// The modules that are run as a program (`-m`).
+const PROGRAMS: &[&str] = &[
+    "loky.backend.popen_loky_posix",
+    "joblib.externals.loky.backend.popen_loky_posix",
+];
+
+/// Options of the interpreter that have no argument, or another program's name in theirs.
+const FLAGS: &[u8] = b"BEIOPSbdqsv";
+
+/// The names that may follow `-X`.
+const IMPLEMENTATION: &[&str] = &[
+    "dev",
+    "faulthandler",
+    "frozen_modules",
+    "gil",
+    "importtime",
+    "int_max_str_digits",
+    "no_debug_ranges",
+    "showrefcount",
+    "tracemalloc",
+    "utf8",
+    "warn_default_encoding",
+];
+
+/// The module that has the functions by which a process is started, and their names.
+pub const STARTERS: &[(&str, &str)] = &[
+    ("multiprocessing.util", "spawnv_passfds"),
+    ("loky.backend.fork_exec", "fork_exec"),
+    ("joblib.externals.loky.backend.fork_exec", "fork_exec"),
+];
+
+/// The packages whose code calls them.
+pub const PACKAGES: &[&str] = &["multiprocessing", "loky", "joblib.externals.loky"];
+
+/// A command line of a worker.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Worker<'a> {
+    /// The words before the code: the interpreter and its options.
+    before: &'a [&'a str],
+    after: &'a [&'a str],
+    runs: Runs<'a>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Runs<'a> {
+    /// This code, of this module.
+    Code(&'a str, &'static str),
+    /// This module, as a program.
+    Program(&'static str),
+}
+
+impl<'a> Worker<'a> {
+    /// Returns the worker that a command line, whose first word is the interpreter's, starts;
+    /// `None` for any other command line.
+    pub fn of(arguments: &'a [&'a str]) -> Option<Self> {
+        let mut at = 1;
+        loop {
+            match *arguments.get(at)? {
+                "-c" | "-m" => break,
+                "-X" => {
+                    let (name, _) = split(arguments.get(at + 1)?, '=');
+                    IMPLEMENTATION.contains(&name).then_some(())?;
+                    at += 2;
+                }
+                option => {
+                    is_harmless(option).then_some(())?;
+                    at += 1;
+                }
+            }
+        }
+        let (before, given) = (&arguments[..at], arguments.get(at + 1)?);
+        let after = &arguments[at + 2..];
+        let runs = if arguments[at] == "-c" {
+            Runs::Code(given, module_of(given)?)
+        } else {
+            Runs::Program(PROGRAMS.iter().find(|program| *program == given)?)
+        };
+        Some(Self {
+            before,
+            after,
+            runs,
+        })
+    }
+
+    pub fn module(&self) -> &'static str {
+        match self.runs {
+            Runs::Code(_, module) | Runs::Program(module) => module,
+        }
+    }
+
+    /// The command line that first runs other code, which guards the rest. If that fails, nothing
+    /// else runs.
+    pub fn after(&self, first: &str) -> Vec<String> {
+        let code = match self.runs {
+            Runs::Code(code, _) => format!("{first}\n{code}"),
+            Runs::Program(module) => {
+                format!("{first}\nimport runpy; runpy._run_module_as_main({module:?})")
+            }
+        };
+        let mut words: Vec<_> = self.before.iter().map(|word| (*word).to_owned()).collect();
+        words.extend(["-c".to_owned(), code]);
+        words.extend(self.after.iter().map(|word| (*word).to_owned()));
+        words
+    }
+}
+
+fn split(text: &str, by: char) -> (&str, &str) {
+    text.split_once(by).unwrap_or((text, ""))
+}
+
+/// Returns whether an option of the interpreter loads nothing.
+fn is_harmless(option: &str) -> bool {
+    let Some(flags) = option.strip_prefix('-') else {
+        return false;
+    };
+    match flags.as_bytes() {
+        [] => false,
+        // The category of a warning is imported if its name has a module in it.
+        [b'W', filter @ ..] => !filter.contains(&b'.'),
+        // In one word with its name.
+        [b'X', ..] => IMPLEMENTATION.contains(&split(&flags[1..], '=').0),
+        flags => flags.iter().all(|flag| FLAGS.contains(flag)),
+    }
+}
+
+/// Returns the module of code that calls one function of it alone.
+fn module_of(code: &str) -> Option<&'static str> {
+    let rest = code.strip_prefix("import sys; ").unwrap_or(code);
+    let rest = rest.strip_prefix("from ")?;
+    let found = MODULES.iter().find_map(|(module, function, takes_texts)| {
+        let rest = rest.strip_prefix(module)?.strip_prefix(" import ")?;
+        let rest = rest.strip_prefix(function)?.strip_prefix(';')?;
+        let rest = rest.trim_start_matches(' ').strip_prefix(function)?;
+        let given = rest.strip_prefix('(')?.strip_suffix(')')?;
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_=, ".contains(letter);
+        let fits = *takes_texts || given.chars().all(is_plain);
+        fits.then_some(*module)
+    })?;
+    (!code.contains('\n')).then_some(found)
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::files::os::Os;
 
-    fn named(names: &[&str], search: &str) -> Commands {
-        Commands::named(
-            &Os,
-            names.iter().map(|name| name.as_bytes()),
-            search.as_bytes(),
-        )
-    }
+    const SPAWN: &str = "from multiprocessing.spawn import spawn_main; \
+                         spawn_main(tracker_fd=5, pipe_handle=7)";
+    const TRACKER: &str = "from multiprocessing.resource_tracker import main;main(4)";
+    const SERVER: &str = "from multiprocessing.forkserver import main; \
+                          main(6, 7, ['__main__'], **{'sys_path': ['/a b']})";
+    const LATER_SERVER: &str = "import sys; from multiprocessing.forkserver import main; \
+                                main(6, 7, [], sys_argv=sys.argv[1:], **{})";
+    const LOKY: &str = "joblib.externals.loky.backend.popen_loky_posix";
 
     #[test]
-    fn by_name_and_by_path() {
-        let search = "/no-such-dir:/usr/bin:/bin";
-        let sh = find(&Os, b"sh", search.as_bytes()).unwrap();
-        for commands in [named(&["sh"], search), named(&["/bin/sh"], "")] {
-            assert!(commands.allow(&Os, &sh));
-            assert!(commands.allow(&Os, b"/bin/../bin/sh"));
-            assert!(!commands.allow(&Os, b"/bin/ls"));
-            assert!(!commands.allow(&Os, b"/tmp/sh"));
-            assert!(!commands.allow(&Os, b"/bin/"));
+    #[rustfmt::skip]
+    fn workers() {
+        for (arguments, module) in [
+            (&["python", "-c", SPAWN, "--multiprocessing-fork"][..], "multiprocessing.spawn"),
+            (&["python", "-BI", "-X", "dev", "-Wignore", "-Xutf8=1", "-c", TRACKER], "multiprocessing.resource_tracker"),
+            (&["python", "-c", SERVER], "multiprocessing.forkserver"),
+            (&["python", "-c", LATER_SERVER, "a"], "multiprocessing.forkserver"),
+            (&["python", "-m", LOKY, "--pipe", "5"], LOKY),
+        ] {
+            let worker = Worker::of(arguments).unwrap();
+            assert_eq!(worker.module(), module);
         }
-        assert!(!named(&["no-such-program"], search).allow(&Os, b"/bin/no-such-program"));
-        assert!(find(&Os, b"sh", b"/no-such-dir").is_none());
+        let words = Worker::of(&["python", "-m", LOKY]).unwrap().after("first");
+        let code = format!("first\nimport runpy; runpy._run_module_as_main(\"{LOKY}\")");
+        assert_eq!(words, ["python", "-c", &code]);
     }
 
     #[test]
-    fn all_and_none() {
-        assert!(Commands::All.allow(&Os, b"/bin/sh"));
-        assert!(!Commands::None.allow(&Os, b"/bin/sh"));
+    #[rustfmt::skip]
+    fn other_command_lines() {
+        for arguments in [
+            &["python"][..],
+            &["python", "-c"],
+            &["python", "-c", "print()"],
+            &["python", "script.py"],
+            &["python", "-", "-c", SPAWN],
+            &["python", "-m", "pip"],
+            &["python", "-m", "multiprocessing.spawn"],
+            &["python", "-i", "-c", SPAWN],
+            &["python", "-Werror::own.Warning", "-c", SPAWN],
+            &["python", "-X", "presite=own", "-c", SPAWN],
+            &["python", "-Xpresite=own", "-c", SPAWN],
+            &["python", "-W", "error::own.Warning", "-c", SPAWN],
+            &["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(f())"],
+            &["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(1);x()"],
+            &["python", "-c", "from multiprocessing.spawn import main; main(1)"],
+            &["python", "-c", "from multiprocessing.resource_tracker import main;main(4)\nx"],
+            &["python", "-c", "from own import main;main(4)"],
+        ] {
+            assert_eq!(Worker::of(arguments), None, "{arguments:?}");
+        }
     }
 }

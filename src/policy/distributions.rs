@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ahash::{AHashMap, AHashSet};
 
-use crate::policy::sql::names::percent_decode;
+use crate::policy::sql::percent_decode;
 
 /// The ends of the names of directories that packages are installed in.
 pub const SITES: [&str; 2] = ["site-packages", "dist-packages"];
@@ -23,23 +23,18 @@ const EGG_INFO: &str = ".egg-info";
 /// source can be edited, by a path of the import system or by a finder of their own.
 pub fn editable(directories: &[PathBuf]) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for directory in directories {
-        let Ok(entries) = fs::read_dir(directory) else {
-            continue;
-        };
-        for entry in entries.flatten() {
-            let path = entry.path();
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if name.ends_with(".pth") {
-                let lines = fs::read_to_string(&path).unwrap_or_default();
-                let paths = lines.lines().filter(|line| line.starts_with('/'));
-                found.extend(paths.map(|line| PathBuf::from(line.trim_end())));
-            } else if name.ends_with(DIST_INFO)
-                && let Ok(text) = fs::read_to_string(path.join("direct_url.json"))
-            {
-                found.extend(edited(&text));
-            }
+    for entry in entries(directories) {
+        let path = entry.path();
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.ends_with(".pth") {
+            let lines = fs::read_to_string(&path).unwrap_or_default();
+            let paths = lines.lines().filter(|line| line.starts_with('/'));
+            found.extend(paths.map(|line| PathBuf::from(line.trim_end())));
+        } else if name.ends_with(DIST_INFO)
+            && let Ok(text) = fs::read_to_string(path.join("direct_url.json"))
+        {
+            found.extend(edited(&text));
         }
     }
     // Of all files the top directory would tell nothing.
@@ -47,18 +42,20 @@ pub fn editable(directories: &[PathBuf]) -> Vec<PathBuf> {
     found
 }
 
+/// What is in some directories, as far as they can be read.
+fn entries(directories: &[PathBuf]) -> impl Iterator<Item = fs::DirEntry> {
+    let read = directories.iter().flat_map(fs::read_dir);
+    read.flatten().flatten()
+}
+
 /// The directory that a `direct_url.json` names, if that is of an editable install:
-/// <https://packaging.python.org/en/latest/specifications/direct-url/>. The text has no space but
-/// between its tokens.
+/// <https://packaging.python.org/en/latest/specifications/direct-url/>.
 fn edited(text: &str) -> Option<PathBuf> {
-    let text: String = text.split_whitespace().collect();
-    if !text.contains(r#""editable":true"#) {
-        return None;
-    }
-    let (_, url) = text.split_once(r#""url":"file://"#)?;
-    let (path, _) = url.split_once('"')?;
+    let json: serde_json::Value = serde_json::from_str(text).ok()?;
+    let is_editable = json["dir_info"]["editable"] == true;
+    let path = json["url"].as_str()?.strip_prefix("file://")?;
     let path = String::from_utf8(percent_decode(path.as_bytes())).ok()?;
-    path.starts_with('/').then(|| PathBuf::from(path))
+    (is_editable && path.starts_with('/')).then(|| PathBuf::from(path))
 }
 
 /// A distribution that is installed.
@@ -84,20 +81,13 @@ impl InstalledPackages {
     /// Reads the metadata in these directories, as far as they can be read.
     pub fn read(directories: &[PathBuf]) -> Self {
         let mut installed = Self::default();
-        for directory in directories {
-            let Ok(entries) = fs::read_dir(directory) else {
-                continue;
-            };
-            for entry in entries.flatten() {
-                let name = entry.file_name();
-                let Some(name) = name.to_str() else {
-                    continue;
-                };
-                if let Some(stem) = name.strip_suffix(DIST_INFO) {
-                    installed.add(of_wheel(stem, &entry.path()));
-                } else if let Some(stem) = name.strip_suffix(EGG_INFO) {
-                    installed.add(of_egg(stem, &entry.path()));
-                }
+        for entry in entries(directories) {
+            let name = entry.file_name();
+            let name = name.to_str().unwrap_or_default();
+            if let Some(stem) = name.strip_suffix(DIST_INFO) {
+                installed.add(of_wheel(stem, &entry.path()));
+            } else if let Some(stem) = name.strip_suffix(EGG_INFO) {
+                installed.add(of_egg(stem, &entry.path()));
             }
         }
         installed
@@ -121,17 +111,11 @@ impl InstalledPackages {
 
     /// The distributions of this name, as it is installed or imported.
     fn named(&self, name: &str) -> Vec<usize> {
-        let mut found: Vec<_> = self
-            .by_name
-            .get(&normalised(name))
-            .copied()
-            .into_iter()
-            .collect();
-        found.extend(self.by_module.get(name).into_iter().flatten());
-        found
+        let by_name = self.by_name.get(&normalised(name)).into_iter();
+        let by_module = self.by_module.get(name).into_iter().flatten();
+        by_name.chain(by_module).copied().collect()
     }
 
-    /// Returns whether something of this name is installed.
     pub fn has(&self, name: &str) -> bool {
         !self.named(name).is_empty()
     }
@@ -156,11 +140,9 @@ impl InstalledPackages {
                 .find(same)
                 .or_else(|| modules().find(|name| is_public(name)))
         };
-        let owners = self.by_module.get(module).into_iter().flatten();
         let owners = || {
-            owners
-                .clone()
-                .filter_map(|index| self.distributions.get(*index))
+            let owners = self.by_module.get(module).into_iter().flatten();
+            owners.map(|index| &self.distributions[*index])
         };
         let needs = |user: &Distribution| owners().any(|owner| user.requires.contains(&owner.name));
         let users = || self.distributions.iter().filter(|user| needs(user));
@@ -184,9 +166,7 @@ impl InstalledPackages {
             if !seen.insert(index) {
                 continue;
             }
-            let Some(distribution) = self.distributions.get(index) else {
-                continue;
-            };
+            let distribution = &self.distributions[index];
             modules.extend(distribution.modules.iter().cloned());
             let required = distribution.requires.iter();
             waiting.extend(required.filter_map(|name| self.by_name.get(name)));
@@ -303,49 +283,32 @@ mod tests {
 
     fn site() -> tempfile::TempDir {
         let site = tempfile::tempdir().unwrap();
-        let add = |name: &str, files: &[&str], metadata: &str| {
+        let add = |name: &str, files: [(&str, &str); 2]| {
             let directory = site.path().join(name);
             fs::create_dir(&directory).unwrap();
-            let record: String = files
-                .iter()
-                .map(|file| format!("{file},sha256=x,1\n"))
-                .collect();
-            fs::write(directory.join("RECORD"), record).unwrap();
-            fs::write(directory.join("METADATA"), metadata).unwrap();
+            for (file, text) in files {
+                fs::write(directory.join(file), text).unwrap();
+            }
         };
+        let wheel = |name: &str, record, metadata| {
+            let name = format!("{name}.dist-info");
+            add(&name, [("RECORD", record), ("METADATA", metadata)]);
+        };
+        let files = "_duckdb.cpython-313-x86_64-linux-gnu.so,sha256=x,1\nduckdb/__init__.py,,\n";
+        wheel("duckdb-1.0", files, "Name: duckdb\n");
+        let requires = "Requires-Dist: pydantic.Core (==2.1)\n\
+                        Requires-Dist: e-mail; extra == 'email'\n\nRequires-Dist: duckdb\n";
+        wheel("Fake_Pydantic-2", "pydantic/main.py,,\n", requires);
+        wheel("pydantic_core-2", "pydantic_core/_a.so,,\n", "");
+        wheel("e_mail-2", "email_x/_a.so,,\n", "");
+        let requires = "Requires-Dist: frames-runtime\n";
+        wheel("frames-1", "frames/__init__.py,,\n", requires);
+        wheel("frames_runtime-1", "_frames_runtime/a.so,,\n", "");
+        let requires = ("requires.txt", "duckdb>=1\n\n[extra]\ne-mail\n");
         add(
-            "duckdb-1.0.dist-info",
-            &[
-                "_duckdb.cpython-313-x86_64-linux-gnu.so",
-                "_duckdb-stubs/__init__.pyi",
-                "duckdb/__init__.py",
-                "../../../bin/duck",
-                "duckdb-1.0.dist-info/RECORD",
-            ],
-            "Metadata-Version: 2.1\nName: duckdb\n",
+            "old-1.egg-info",
+            [("top_level.txt", "old\n_old\n"), requires],
         );
-        add(
-            "Fake_Pydantic-2.dist-info",
-            &["pydantic/main.py"],
-            "Requires-Dist: pydantic.Core (==2.1)\nRequires-Dist: e-mail; extra == 'email'\n\n\
-             Requires-Dist: duckdb\n",
-        );
-        add(
-            "pydantic_core-2.dist-info",
-            &["pydantic_core/_pydantic_core.so"],
-            "",
-        );
-        add("e_mail-2.dist-info", &["email_x/_a.so"], "");
-        add(
-            "frames-1.dist-info",
-            &["frames/__init__.py"],
-            "Requires-Dist: frames-runtime\n",
-        );
-        add("frames_runtime-1.dist-info", &["_frames_runtime/a.so"], "");
-        let egg = site.path().join("old-1.egg-info");
-        fs::create_dir(&egg).unwrap();
-        fs::write(egg.join("top_level.txt"), "old\n_old\n").unwrap();
-        fs::write(egg.join("requires.txt"), "duckdb>=1\n\n[extra]\ne-mail\n").unwrap();
         site
     }
 
@@ -354,7 +317,6 @@ mod tests {
         let site = site();
         let installed = InstalledPackages::read(&[site.path().to_owned()]);
         for (name, module, is_of) in [
-            ("duckdb", "_duckdb", true),
             ("duckdb", "duckdb", true),
             ("DuckDB", "_duckdb", true),
             ("pydantic", "pydantic_core", true),
@@ -369,12 +331,14 @@ mod tests {
             let modules = installed.modules_of([name]);
             assert_eq!(modules.contains(module), is_of, "{name} {module}");
         }
-        assert_eq!(installed.package_of("_duckdb"), "duckdb");
-        assert_eq!(installed.package_of("pydantic_core"), "pydantic_core");
-        assert_eq!(installed.package_of("_frames_runtime"), "frames");
-        assert_eq!(installed.package_of("_unknown"), "_unknown");
-        assert_eq!(installed.near("pydantik"), Some("pydantic"));
-        assert_eq!(installed.near("elsewhere"), None);
+        for (module, package) in [
+            ("_duckdb", "duckdb"),
+            ("pydantic_core", "pydantic_core"),
+            ("_frames_runtime", "frames"),
+            ("_unknown", "_unknown"),
+        ] {
+            assert_eq!(installed.package_of(module), package);
+        }
         assert!(installed.has("old") && !installed.has("older"));
     }
 

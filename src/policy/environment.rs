@@ -1,5 +1,7 @@
 //! The environment variables that may be set and removed.
 
+use crate::policy::written::values::Choice;
+
 /// Variables that decide what other programs run or load, or where they look for their settings.
 /// A trailing `*` stands for whatever follows.
 #[rustfmt::skip]
@@ -20,7 +22,6 @@ const HARMLESS: &[&str] = &[
     "PYTHONUNBUFFERED", "PYTHONUTF8",
 ];
 
-/// The directory for temporary files.
 const TEMPORARY: &[u8] = b"TMPDIR";
 
 /// Variables that the contract of fastaudit 0.2 keeps: the search paths of commands, imports and
@@ -49,6 +50,24 @@ pub enum Environment {
 }
 
 impl Environment {
+    pub(super) fn of(choice: &Choice) -> Self {
+        match choice {
+            Choice::All(false) => Self::Fixed,
+            Choice::All(true) => Self::Harmless,
+            Choice::Named(names) => Self::Only(names.clone()),
+        }
+    }
+
+    /// Returns the variables with those of a choice, of which all are the harmless ones.
+    pub(super) fn with(&self, more: &Choice) -> Self {
+        let names = match more {
+            Choice::All(false) => return self.clone(),
+            Choice::All(true) => vec!["*".to_owned()],
+            Choice::Named(names) => names.clone(),
+        };
+        Self::Either(Box::new(self.clone()), names)
+    }
+
     /// Returns whether the variable may be set or removed.
     pub fn may_set(&self, name: &[u8]) -> bool {
         match self {
@@ -60,7 +79,6 @@ impl Environment {
         }
     }
 
-    /// Returns whether any variable may be set.
     pub fn allows_some(&self) -> bool {
         match self {
             Self::Fixed => false,
@@ -85,7 +103,8 @@ fn is_named(names: &[String], name: &[u8]) -> bool {
     names.iter().any(is_it)
 }
 
-fn matches(pattern: &str, name: &[u8]) -> bool {
+/// Returns whether a name is that of a pattern, whose `*` at the end stands for whatever follows.
+pub(super) fn matches(pattern: &str, name: &[u8]) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start.as_bytes()),
         None => pattern.as_bytes() == name,
@@ -127,7 +146,6 @@ enum Value {
     Zone,
 }
 
-/// The directory of the time zones.
 const ZONES: &[u8] = b"/usr/share/zoneinfo/";
 
 /// The files and directories that native code reads once a variable is set so.
@@ -159,49 +177,5 @@ pub fn files_named(name: &[u8], value: &[u8]) -> Vec<Vec<u8>> {
             path if memchr::memmem::find(path, b"..").is_some() => vec![[ZONES, path].concat()],
             _ => Vec::new(),
         },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dangerous_variables_need_naming() {
-        let only = |names: &[&str]| {
-            Environment::Only(names.iter().map(|name| (*name).to_owned()).collect())
-        };
-        for (environment, name, may) in [
-            (Environment::Fixed, "A", false),
-            (Environment::Harmless, "A", true),
-            (Environment::Harmless, "PATH", false),
-            (Environment::Harmless, "LD_PRELOAD", false),
-            (Environment::Harmless, "PYTHONPATH", false),
-            (Environment::Harmless, "PYTHONHASHSEED", true),
-            (Environment::Harmless, "PYTHONUTF8MODE", false),
-            (Environment::Harmless, "PYTHONWARNINGS", false),
-            (Environment::Insensitive, "PYTHONHASHSEED", false),
-            (Environment::Harmless, "http_proxy", false),
-            (Environment::Harmless, "PATHS", true),
-            (Environment::Insensitive, "LD_PRELOAD", true),
-            (Environment::Insensitive, "pythonpath", false),
-            (Environment::Insensitive, "Tmp", false),
-            (only(&["A"]), "A", true),
-            (only(&["A"]), "AB", false),
-            (only(&["A*"]), "AB", true),
-            (only(&["PATH"]), "PATH", true),
-            (only(&["P*"]), "PATH", false),
-            (only(&["P*"]), "P", true),
-            (only(&["*"]), "LD_PRELOAD", false),
-            (only(&["LD_*"]), "LD_PRELOAD", false),
-            (only(&["LD_PRELOAD"]), "LD_PRELOAD", true),
-            (only(&[]), "A", false),
-        ] {
-            assert_eq!(
-                environment.may_set(name.as_bytes()),
-                may,
-                "{environment:?} {name}"
-            );
-        }
     }
 }

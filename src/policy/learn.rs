@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use super::check::Operation;
 use super::network::{Destination, Reach};
 use crate::policy::files::descriptors;
+use crate::policy::files::descriptors::is_standing_device;
 use crate::policy::files::fs::{DescriptorPlace, FileSystem, PathBuf};
-use crate::policy::files::opening::is_standing_device;
-use crate::policy::files::path::{self, Base, Name, Target};
-use crate::policy::sql::names::{self, Database, UriTarget};
-use crate::policy::switches::Switch;
+use crate::policy::files::path::{self, Base, Name, Resolved, Target};
+use crate::policy::sql::{self, Database, UriTarget};
+use crate::policy::written::values::Switch;
 
 /// Ports from here on are handed out by the system, another one each time.
 const FIRST_PASSING_PORT: u16 = 32768;
@@ -19,21 +19,16 @@ const FIRST_PASSING_PORT: u16 = 32768;
 pub enum Need {
     /// Writing this entry.
     Write(Vec<u8>),
-    /// Reading this.
     Read(Vec<u8>),
     /// Writing or reading this in the guard's own temporary directory, which each policy lets a
     /// guard have that may write at all: here, if nowhere else.
     Temporary {
-        /// The entry.
         path: Vec<u8>,
-        /// True if it is written.
         writes: bool,
         /// The host's temporary directory.
         host: Vec<u8>,
     },
-    /// Setting this variable.
     Variable(String),
-    /// Starting this program.
     Program(Vec<u8>),
     /// Reaching this host, and its port; 0 for looking it up alone.
     Connect(String, u16),
@@ -43,19 +38,15 @@ pub enum Need {
     Unix(String),
     /// Some use of the network that rules let pass.
     Network,
-    /// Looking up the name of an address.
     NameOfAddress,
     /// A use of the network that no rules let pass.
     OtherNetwork,
-    /// What a switch allows.
     Switch(Switch),
     /// Writing this many bytes to files, in all.
     Bytes(u64),
-    /// Calling this native module.
     Native(String),
     /// Whatever this installed package needs.
     Package(String),
-    /// Importing this module.
     Module(String),
     /// Whatever importing this package does.
     ImportOf(String),
@@ -63,107 +54,63 @@ pub enum Need {
     Never(String),
 }
 
+impl Need {
+    /// Calling the native code of the package that a module or a function is in.
+    pub fn of_native(name: &str) -> Self {
+        Self::Native(name.split('.').next().unwrap_or(name).to_owned())
+    }
+}
+
 /// Returns the permissions that an operation needs; empty if it needs none or they cannot be
 /// determined.
 pub fn needs(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Need> {
-    let entry = |target: Target<'_>| {
-        let Name::Path(path) = target.name else {
-            return None;
-        };
-        entry(fs, path, target.base)
-    };
-    let file = |target: Target<'_>| -> Option<PathBuf> {
-        let Name::Path(path) = target.name else {
-            return None;
-        };
-        Some(path::resolve(fs, path, target.base)?.into_path())
-    };
-    let changed = |target: Target<'_>| match target.name {
-        Name::Descriptor(fd) => match descriptors::to_approve(fs, fd) {
-            DescriptorPlace::At(path) => Some(PathBuf::from_vec(path)),
-            DescriptorPlace::Nowhere | DescriptorPlace::Unknown => None,
-        },
-        _ => file(target),
-    };
-    let stands = |target: Target<'_>, appends| {
-        let entry = entry(target);
-        entry.is_some_and(|entry| is_standing_device(fs, &entry, appends))
-    };
     let write = |path: PathBuf| Need::Write(path.to_vec());
-    match operation {
-        Operation::ChangeEntry(target) | Operation::MoveEntry(target) => {
-            entry(target).map(write).into_iter().collect()
-        }
-        Operation::ChangePlace(target) => entry(target).map(write).into_iter().collect(),
-        Operation::ChangeFile(target) => changed(target).map(write).into_iter().collect(),
-        Operation::OpenForWriting(target) if stands(target, false) => Vec::new(),
-        Operation::OpenForAppending(target) if stands(target, true) => Vec::new(),
+    let found = match operation {
+        Operation::ChangeEntry(target)
+        | Operation::MoveEntry(target)
+        | Operation::ChangePlace(target) => entry(fs, target).map(write),
+        Operation::ChangeFile(target) => changed(fs, target).map(write),
+        Operation::OpenForWriting(target) if stands(fs, target, false) => None,
+        Operation::OpenForAppending(target) if stands(fs, target, true) => None,
         Operation::OpenForWriting(target) | Operation::OpenForAppending(target) => {
-            file(target).map(write).into_iter().collect()
+            file(fs, target).map(write)
         }
-        Operation::Read(target) => read(fs, target).into_iter().collect(),
-        // Anything that is not blocked may be looked at.
-        Operation::Look(_) => Vec::new(),
+        Operation::Read(target) => read(fs, target),
         Operation::ChangeDirectory { to, left } => {
-            let (path, base) = match to.name {
-                Name::Path(path) => (path, to.base),
-                Name::Descriptor(fd) => (&b"."[..], Base::Descriptor(fd)),
-                Name::Unreadable => return Vec::new(),
-            };
-            let landing = path::resolve(fs, path, base);
-            let landing = landing.filter(|dir| left != Some(dir.as_bytes()));
-            let need = landing.map(|dir| Need::Write(dir.as_bytes().to_vec()));
-            need.into_iter().collect()
+            let landing = to.directory(fs).filter(|dir| left != Some(dir.as_bytes()));
+            landing.map(Resolved::into_path).map(write)
         }
-        Operation::LinkTo { text, at } => {
-            let (Name::Path(text), Name::Path(link)) = (text, at.name) else {
-                return Vec::new();
-            };
-            let landing = if text.starts_with(b"/") {
-                self::entry(fs, text, Base::CurrentDir)
-            } else {
-                path::resolve(fs, path::split(link).0, at.base)
-                    .and_then(|dir| path::resolve_beside(fs, text, &dir))
-                    .map(|landing| landing.into_path())
-            };
-            landing.map(write).into_iter().collect()
-        }
-        Operation::OpenDatabase(Name::Path(name)) => match names::parse(name) {
-            Database::Private | Database::Uri(UriTarget::Memory) => Vec::new(),
-            Database::File => file(Target::path(name)).map(write).into_iter().collect(),
-            Database::Uri(UriTarget::Read(path)) => {
-                read(fs, Target::path(&path)).into_iter().collect()
-            }
+        Operation::LinkTo { text, at } => linked(fs, text, at).map(write),
+        Operation::OpenDatabase(Name::Path(name)) => match sql::database_of(name) {
+            Database::Private | Database::Uri(UriTarget::Memory) => None,
+            Database::File => file(fs, Target::path(name)).map(write),
+            Database::Uri(UriTarget::Write(path)) => file(fs, Target::path(&path)).map(write),
+            Database::Uri(UriTarget::Read(path)) => read(fs, Target::path(&path)),
             Database::Uri(UriTarget::ReadShared(path)) => {
-                let landing = file(Target::path(&path));
-                let logged = landing.filter(|path| names::is_kept(fs, path));
-                let read = read(fs, Target::path(&path)).into_iter();
-                read.chain(logged.map(write)).collect()
-            }
-            Database::Uri(UriTarget::Write(path)) => {
-                file(Target::path(&path)).map(write).into_iter().collect()
+                let target = Target::path(&path);
+                let logged = file(fs, target).filter(|path| sql::is_kept(fs, path));
+                let read = read(fs, target).into_iter();
+                return read.chain(logged.map(write)).collect();
             }
         },
-        Operation::SetVariable(Name::Path(name)) => match String::from_utf8(name.to_vec()) {
-            Ok(name) => vec![Need::Variable(name)],
-            Err(_) => Vec::new(),
-        },
-        Operation::UseNetwork(reach) => vec![of_network(fs, reach)],
-        Operation::Import { module, .. } => vec![Need::Module(module.to_owned())],
-        Operation::CallNative(module) => {
-            let package = module.split('.').next().unwrap_or(module);
-            vec![Need::Native(package.to_owned())]
+        Operation::SetVariable(Name::Path(name)) => {
+            String::from_utf8(name.to_vec()).ok().map(Need::Variable)
         }
+        Operation::UseNetwork(reach) => Some(of_network(fs, reach)),
+        Operation::Import { module, .. } => Some(Need::Module(module.to_owned())),
+        Operation::CallNative(module) => Some(Need::of_native(module)),
         Operation::Start(Some(program)) => {
-            let found = self::entry(fs, program, Base::CurrentDir);
-            let program = found.map(|program| Need::Program(program.to_vec()));
-            program.into_iter().collect()
+            let found = path::entry(fs, program, Base::CurrentDir);
+            found.map(|program| Need::Program(program.to_vec()))
         }
-        Operation::OpenDatabase(_)
+        // Anything that is not blocked may be looked at.
+        Operation::Look(_)
+        | Operation::OpenDatabase(_)
         | Operation::SetVariable(_)
         | Operation::Start(None)
-        | Operation::SetAttribute(_) => Vec::new(),
-    }
+        | Operation::SetAttribute(_) => None,
+    };
+    found.into_iter().collect()
 }
 
 /// The places that an operation on a path leads to.
@@ -177,18 +124,12 @@ pub struct Landing {
 
 /// Returns where an operation leads now.
 pub fn landing(fs: &impl FileSystem, operation: Operation<'_>) -> Landing {
-    let entry_of = |target: Target<'_>| match target.name {
-        Name::Path(path) => entry(fs, path, target.base),
-        _ => None,
-    };
     let place = match operation {
-        Operation::Look(target) => entry_of(target),
+        Operation::Look(target) => entry(fs, target),
         Operation::LinkTo {
             text: Name::Path(text),
             ..
-        } if text.starts_with(b"/") => {
-            path::resolve(fs, text, Base::CurrentDir).map(|landing| landing.into_path())
-        }
+        } if text.starts_with(b"/") => file(fs, Target::path(text)),
         _ => needs(fs, operation)
             .into_iter()
             .find_map(|need| match need {
@@ -197,27 +138,53 @@ pub fn landing(fs: &impl FileSystem, operation: Operation<'_>) -> Landing {
             }),
     };
     let link = match operation {
-        Operation::LinkTo { at, .. } => entry_of(at),
+        Operation::LinkTo { at, .. } => entry(fs, at),
         _ => None,
     };
     Landing { place, link }
 }
 
-/// The directory entry of a path: its directory resolved, and the name there.
-fn entry(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<PathBuf> {
-    let (dir, name) = path::split(path);
-    if matches!(name, b"" | b"." | b"..") {
-        return Some(path::resolve(fs, path, base)?.into_path());
+fn entry(fs: &impl FileSystem, target: Target<'_>) -> Option<PathBuf> {
+    match target.name {
+        Name::Path(path) => path::entry(fs, path, target.base),
+        _ => None,
     }
-    Some(path::resolve(fs, dir, base)?.join(name))
+}
+
+fn file(fs: &impl FileSystem, target: Target<'_>) -> Option<PathBuf> {
+    match target.name {
+        Name::Path(path) => path::resolve(fs, path, target.base).map(Resolved::into_path),
+        _ => None,
+    }
+}
+
+fn changed(fs: &impl FileSystem, target: Target<'_>) -> Option<PathBuf> {
+    let Name::Descriptor(fd) = target.name else {
+        return file(fs, target);
+    };
+    match descriptors::to_approve(fs, fd) {
+        DescriptorPlace::At(path) => Some(PathBuf::from_vec(path)),
+        DescriptorPlace::Nowhere | DescriptorPlace::Unknown => None,
+    }
+}
+
+fn stands(fs: &impl FileSystem, target: Target<'_>, appends: bool) -> bool {
+    entry(fs, target).is_some_and(|entry| is_standing_device(fs, &entry, appends))
+}
+
+fn linked(fs: &impl FileSystem, text: Name<'_>, at: Target<'_>) -> Option<PathBuf> {
+    let (Name::Path(text), Name::Path(link)) = (text, at.name) else {
+        return None;
+    };
+    if text.starts_with(b"/") {
+        return path::entry(fs, text, Base::CurrentDir);
+    }
+    let dir = path::parent(fs, link, at.base)?;
+    path::resolve_beside(fs, text, &dir).map(Resolved::into_path)
 }
 
 fn read(fs: &impl FileSystem, target: Target<'_>) -> Option<Need> {
-    let Name::Path(path) = target.name else {
-        return None;
-    };
-    let landing = path::resolve(fs, path, target.base)?;
-    Some(Need::Read(landing.as_bytes().to_vec()))
+    file(fs, target).map(|landing| Need::Read(landing.to_vec()))
 }
 
 fn of_network(fs: &impl FileSystem, reach: Reach<'_>) -> Need {

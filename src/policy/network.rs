@@ -10,7 +10,7 @@ use super::hosts::HostRule;
 pub use super::hosts::{Destination, Ports, plain_name};
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::path::{self, Base};
-use crate::policy::files::roots::Roots;
+use crate::policy::files::places::Roots;
 use crate::policy::written::values::{Choice, Where};
 
 /// The rules for the network, as they are written.
@@ -47,16 +47,24 @@ impl Default for NetworkRules {
     }
 }
 
+impl NetworkRules {
+    /// Connecting nowhere.
+    pub fn to_no_host() -> Self {
+        Self {
+            hosts: Where::Below(Vec::new()),
+            ..Self::default()
+        }
+    }
+}
+
 /// An operation on the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach<'a> {
     /// Connects, or sends.
     Connect {
-        /// Where to.
         to: Destination<'a>,
         /// The names that were looked up to it.
         names: &'a [String],
-        /// The port there.
         port: u16,
     },
     /// Listens, or takes an address to send from.
@@ -66,13 +74,11 @@ pub enum Reach<'a> {
         /// The port; 0 for any.
         port: u16,
     },
-    /// Looks up a name.
     LookUp(&'a str),
     /// Connects to the Unix socket at this path, or makes one there.
     Unix(&'a [u8]),
     /// The same for a socket that is not a file.
     Abstract(&'a [u8]),
-    /// Anything else.
     Other,
 }
 
@@ -81,24 +87,16 @@ pub enum Reach<'a> {
 pub enum Part {
     /// All of it: nothing is allowed, or not this kind of operation.
     All,
-    /// The host is not among the hosts that may be reached.
     Hosts,
-    /// The host is blocked.
     Block,
-    /// The port is not among the ports that may be reached.
     Ports,
-    /// The address may not be listened at.
     Listen,
-    /// The Unix socket is not among the sockets that may be used.
     Unix,
-    /// Names may not be looked up.
     Lookup,
-    /// There would be more connections than allowed.
     MaxConnections,
 }
 
 impl Part {
-    /// All parts.
     pub const EACH: [Self; 8] = [
         Self::All,
         Self::Hosts,
@@ -125,15 +123,11 @@ impl Part {
     }
 }
 
-/// The use of the network that is allowed.
 #[derive(Clone, Debug, Default)]
 pub enum Network {
-    /// Everything.
     #[default]
     Open,
-    /// Nothing.
     Closed,
-    /// According to these rules.
     Rules(Box<HostRules>),
 }
 
@@ -166,7 +160,6 @@ impl Network {
         (!allowed).then_some(part)
     }
 
-    /// The rules, if there are some.
     pub fn rules(&self) -> Option<&HostRules> {
         match self {
             Self::Rules(rules) => Some(rules),
@@ -174,7 +167,15 @@ impl Network {
         }
     }
 
-    /// Returns whether everything is allowed.
+    /// Returns the network with what rules allow, too.
+    pub(super) fn with(&self, more: &HostRules) -> Self {
+        match self {
+            Self::Open => Self::Open,
+            Self::Closed => Self::Rules(Box::new(more.clone())),
+            Self::Rules(own) => Self::Rules(Box::new(own.with(more))),
+        }
+    }
+
     pub fn is_open(&self) -> bool {
         matches!(self, Self::Open)
     }
@@ -189,7 +190,8 @@ pub struct HostRules {
     ports: Option<Vec<Ports>>,
     /// Hosts with their ports that may be reached, whatever `ports` says.
     beside_ports: Vec<HostRule>,
-    listen: Listen,
+    /// `None`: all.
+    listen: Option<Vec<HostRule>>,
     lookup: bool,
     /// The number of sockets that may be connected at a time.
     pub max_connections: Option<u32>,
@@ -197,12 +199,6 @@ pub struct HostRules {
     abstract_names: Option<Vec<Vec<u8>>>,
     /// The places of Unix sockets; `None` for all.
     unix: Option<Roots>,
-}
-
-#[derive(Clone, Debug)]
-enum Listen {
-    All(bool),
-    At(Vec<HostRule>),
 }
 
 impl HostRules {
@@ -224,10 +220,7 @@ impl HostRules {
                 .collect(),
             ports: rules.ports.clone(),
             beside_ports: Vec::new(),
-            listen: match &rules.listen {
-                Choice::All(all) => Listen::All(*all),
-                Choice::Named(texts) => Listen::At(hosts(texts)),
-            },
+            listen: (rules.listen != Choice::All(true)).then(|| hosts(rules.listen.names())),
             lookup: rules.lookup,
             max_connections: rules.max_connections,
             abstract_names: match &rules.unix {
@@ -246,27 +239,14 @@ impl HostRules {
 
     /// Returns the rules with what others allow. Hosts that are blocked stay so, and hosts of the
     /// others are reached at the ports that they are given with.
-    #[must_use]
     pub fn with(&self, more: &Self) -> Self {
         let mut rules = self.clone();
-        match (&mut rules.hosts, &more.hosts) {
-            (Some(own), Some(hosts)) => own.extend(hosts.iter().cloned()),
-            (None, Some(hosts)) => rules.beside_ports.extend(hosts.iter().cloned()),
-            (own, None) => *own = None,
+        if let (None, Some(hosts)) = (&rules.hosts, &more.hosts) {
+            rules.beside_ports.extend_from_slice(hosts);
         }
-        rules.listen = match (rules.listen, &more.listen) {
-            (Listen::All(true), _) | (_, Listen::All(true)) => Listen::All(true),
-            (own, Listen::All(false)) => own,
-            (Listen::All(false), more) => more.clone(),
-            (Listen::At(own), Listen::At(more)) => {
-                Listen::At(own.into_iter().chain(more.iter().cloned()).collect())
-            }
-        };
-        match (&mut rules.abstract_names, &more.abstract_names) {
-            (Some(own), Some(names)) => own.extend(names.iter().cloned()),
-            (own, None) => *own = None,
-            (None, _) => {}
-        }
+        extend(&mut rules.hosts, &more.hosts);
+        extend(&mut rules.listen, &more.listen);
+        extend(&mut rules.abstract_names, &more.abstract_names);
         match (&mut rules.unix, &more.unix) {
             (Some(own), Some(places)) => own.extend(places),
             (own, None) => *own = None,
@@ -276,22 +256,11 @@ impl HostRules {
         rules
     }
 
-    /// Rules that allow everything.
-    pub fn all() -> Self {
-        let rules = NetworkRules {
-            listen: Choice::All(true),
-            unix: Where::Anywhere,
-            ..NetworkRules::default()
-        };
-        Self::new(&rules, None)
-    }
-
     /// Returns whether a host is given by its address.
     pub fn is_address(host: &str) -> bool {
         host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
     }
 
-    /// Returns whether names may be looked up at all.
     pub fn looks_up(&self) -> bool {
         self.lookup
     }
@@ -305,9 +274,7 @@ impl HostRules {
 
     /// Returns whether the destination is blocked at this port.
     pub fn block(&self, to: &Destination<'_>, port: u16) -> bool {
-        self.block
-            .iter()
-            .any(|host| host.matches(to) && host.ports.is_none_or(|ports| ports.has(port)))
+        hold(&self.block, to, port)
     }
 
     /// Returns the field that denies looking up a name, if any.
@@ -357,119 +324,22 @@ impl HostRules {
 
     /// Returns whether the code may listen at this address of the machine.
     fn may_listen(&self, at: &Destination<'_>, port: u16) -> bool {
-        match &self.listen {
-            Listen::All(all) => *all,
-            Listen::At(hosts) => hosts
-                .iter()
-                .any(|host| host.matches(at) && host.ports.is_none_or(|ports| ports.has(port))),
-        }
+        let hosts = self.listen.as_ref();
+        hosts.is_none_or(|hosts| hold(hosts, at, port))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Returns whether a destination is one of some hosts, at this port.
+fn hold(hosts: &[HostRule], to: &Destination<'_>, port: u16) -> bool {
+    hosts
+        .iter()
+        .any(|host| host.matches(to) && host.ports.is_none_or(|ports| ports.has(port)))
+}
 
-    fn rules(set: impl FnOnce(&mut NetworkRules)) -> HostRules {
-        let mut rules = NetworkRules::default();
-        set(&mut rules);
-        rules.validate().unwrap();
-        HostRules::new(&rules, None)
-    }
-
-    fn hosts(texts: &[&str]) -> Where {
-        Where::Below(texts.iter().map(|&text| text.to_owned()).collect())
-    }
-
-    fn address(text: &str) -> Destination<'_> {
-        Destination::Address(text.parse::<IpAddr>().unwrap().to_canonical())
-    }
-
-    #[test]
-    fn hosts_are_names_wildcards_and_networks() {
-        let rules = rules(|rules| {
-            rules.hosts = hosts(&["a.org", "*.b.org", "10.0.0.0/8", "::1", "c.org:8080"]);
-            rules.ports = Some(vec![Ports::one(443), Ports::parse("90-99").unwrap()]);
-        });
-        for (to, port, may) in [
-            (Destination::Name("a.org"), 443, true),
-            (Destination::Name("a.org"), 95, true),
-            (Destination::Name("a.org"), 80, false),
-            (Destination::Name("x.a.org"), 443, false),
-            (Destination::Name("xa.org"), 443, false),
-            (Destination::Name("x.b.org"), 443, true),
-            (Destination::Name("x.y.b.org"), 443, true),
-            (Destination::Name("b.org"), 443, false),
-            (Destination::Name(".b.org"), 443, false),
-            (Destination::Name("xb.org"), 443, false),
-            (Destination::Name("c.org"), 8080, true),
-            (Destination::Name("c.org"), 443, false),
-            (address("10.1.2.3"), 443, true),
-            (address("::ffff:10.1.2.3"), 443, true),
-            (address("11.1.2.3"), 443, false),
-            (address("::1"), 443, true),
-            (address("::2"), 443, false),
-        ] {
-            assert_eq!(
-                rules.denies_connecting(&to, &[], port).is_none(),
-                may,
-                "{to:?} {port}"
-            );
-        }
-        assert_eq!(rules.denies_looking_up("c.org"), None);
-        assert_eq!(rules.denies_looking_up("d.org"), Some(Part::Hosts));
-    }
-
-    #[test]
-    fn a_name_is_allowed_where_it_was_looked_up_to() {
-        let rules = rules(|rules| {
-            rules.hosts = hosts(&["a.org"]);
-            rules.block = vec!["169.254.0.0/16".to_owned()];
-        });
-        let names = ["a.org".to_owned()];
-        assert_eq!(
-            rules.denies_connecting(&address("1.2.3.4"), &names, 80),
-            None
-        );
-        let denied = rules.denies_connecting(&address("1.2.3.4"), &[], 80);
-        assert_eq!(denied, Some(Part::Hosts));
-        let denied = rules.denies_connecting(&address("169.254.169.254"), &names, 80);
-        assert_eq!(denied, Some(Part::Block));
-    }
-
-    #[test]
-    fn what_is_blocked_stays_so() {
-        let rules = rules(|rules| {
-            rules.block = ["a.org", "*.b.org", "10.0.0.0/8", "c.org:25"]
-                .map(str::to_owned)
-                .to_vec();
-        });
-        for (to, port, may) in [
-            (Destination::Name("a.org"), 1, false),
-            (Destination::Name("x.b.org"), 1, false),
-            (Destination::Name("c.org"), 25, false),
-            (Destination::Name("c.org"), 26, true),
-            (address("10.0.0.1"), 1, false),
-            (address("9.0.0.1"), 1, true),
-        ] {
-            assert_eq!(
-                rules.denies_connecting(&to, &[], port).is_none(),
-                may,
-                "{to:?} {port}"
-            );
-        }
-        assert_eq!(rules.denies_looking_up("a.org"), Some(Part::Block));
-        assert_eq!(rules.denies_looking_up("c.org"), None);
-    }
-
-    #[test]
-    fn listening_is_apart_from_connecting() {
-        assert!(!rules(|_| ()).may_listen(&address("127.0.0.1"), 80));
-        let rules = rules(|rules| {
-            rules.listen = Choice::Named(vec!["127.0.0.1:8000-8999".to_owned()]);
-        });
-        assert!(rules.may_listen(&address("127.0.0.1"), 8080));
-        assert!(!rules.may_listen(&address("127.0.0.1"), 80));
-        assert!(!rules.may_listen(&address("0.0.0.0"), 8080));
+/// Adds what is in another list; `None` stands for all.
+fn extend<T: Clone>(own: &mut Option<Vec<T>>, more: &Option<Vec<T>>) {
+    match (own.as_mut(), more) {
+        (Some(own), Some(more)) => own.extend_from_slice(more),
+        _ => *own = None,
     }
 }

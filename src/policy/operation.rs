@@ -1,7 +1,7 @@
 //! An operation, and the verdicts on it.
 
 use super::network::{Part, Reach};
-use super::switches::Switch;
+use super::written::values::Switch;
 use crate::policy::files::path::{Name, Target};
 
 /// An operation that code is about to perform, decoded from one argument of an audit event.
@@ -17,11 +17,9 @@ pub enum Operation<'a> {
     /// Makes the entry, or is about to change it, or the entries in it if the path ends with a
     /// slash: each change will be an operation of its own.
     ChangePlace(Target<'a>),
-    /// Opens a file so that it may be written.
     OpenForWriting(Target<'a>),
     /// Opens a file so that it may be written at its end alone.
     OpenForAppending(Target<'a>),
-    /// Reads a file or a directory.
     Read(Target<'a>),
     /// Reads an entry itself, a link's text for example, or reads for the system: only blocked
     /// paths are kept from it.
@@ -29,27 +27,21 @@ pub enum Operation<'a> {
     /// Makes this the current directory. `left` is the directory the guarded code was in before it
     /// first changed it: going back there does no harm.
     ChangeDirectory {
-        /// The destination.
         to: Target<'a>,
         /// The directory first left, if any.
         left: Option<&'a [u8]>,
     },
     /// Makes a symbolic link with this text at `at`. The entry itself is a `MoveEntry`.
     LinkTo {
-        /// The text of the link.
         text: Name<'a>,
-        /// The link.
         at: Target<'a>,
     },
     /// Opens an SQLite database of this name.
     OpenDatabase(Name<'a>),
     /// Sets or removes this environment variable.
     SetVariable(Name<'a>),
-    /// Uses the network.
     UseNetwork(Reach<'a>),
-    /// Imports this module.
     Import {
-        /// Its name.
         module: &'a str,
         /// True if an installed module, or one of the standard library, imports it in turn.
         in_turn: bool,
@@ -62,13 +54,23 @@ pub enum Operation<'a> {
     SetAttribute(&'a [u8]),
 }
 
+/// The part of a path that an operation changes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Aim {
+    Entry,
+    /// The entry with all that is below it.
+    Moved,
+    /// The file that it leads to.
+    File,
+    /// The entry, or the entries in it if the path ends with a slash.
+    Place,
+}
+
 /// The answer of a policy to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
-    /// It may.
     Allow,
-    /// It may not.
     Deny(Why),
 }
 
@@ -77,31 +79,22 @@ pub enum Verdict {
 pub enum Why {
     /// No root approves it, or it cannot be known where it leads.
     Unapproved,
-    /// The path may not be read.
     Unreadable,
     /// The path is blocked, whatever the roots are.
     Blocked,
     /// The name is protected, whatever the roots are.
     Protected,
-    /// The environment variable may not be set.
     Environment,
-    /// The network may not be used in this way.
     Network(Part),
-    /// The program may not be started.
     Command,
-    /// The module may not be imported.
     Import,
-    /// The native code may not be called.
     Native,
-    /// The switch is off.
     Switch(Switch),
-    /// More bytes would be written than allowed.
     TooMuch,
 }
 
 impl Why {
     /// Returns whether the rules of the same field deny for both reasons.
-    #[must_use]
     pub fn is_alike(self, other: Self) -> bool {
         match (self, other) {
             (Self::Network(_), Self::Network(_)) => true,
@@ -110,7 +103,6 @@ impl Why {
     }
 
     /// Returns whether the kernel denies for this reason too, where it holds a policy.
-    #[must_use]
     pub fn is_held_by_kernel(self) -> bool {
         match self {
             Self::Unapproved | Self::Unreadable | Self::Blocked | Self::Command => true,
@@ -120,7 +112,6 @@ impl Why {
     }
 
     /// The field of a policy that denies for this reason.
-    #[must_use]
     pub fn field(self) -> &'static str {
         match self {
             Self::Unapproved => "write",
@@ -141,15 +132,25 @@ impl Why {
 impl Verdict {
     /// Allows it if this is true.
     pub(crate) fn when(allowed: bool) -> Self {
+        Self::or(allowed, Why::Unapproved)
+    }
+
+    /// Allows it if this is true, and else denies it for a reason.
+    pub(crate) fn or(allowed: bool, why: Why) -> Self {
         if allowed {
             Self::Allow
         } else {
-            Self::Deny(Why::Unapproved)
+            Self::Deny(why)
         }
     }
 
-    /// Returns whether the operation may go on.
-    #[must_use]
+    pub fn why(self) -> Option<Why> {
+        match self {
+            Self::Allow => None,
+            Self::Deny(why) => Some(why),
+        }
+    }
+
     pub fn allows(self) -> bool {
         self == Self::Allow
     }

@@ -9,6 +9,7 @@ use ahash::AHashSet;
 use toml::{Table, Value};
 
 use super::distributions::{InstalledPackages, distance};
+use super::environment::matches;
 use crate::policy::written::values::is_within_module;
 
 /// The name of all packages of the table.
@@ -17,8 +18,6 @@ pub const ALL: &str = "data";
 /// The declarations about a package.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Package {
-    /// A description of the package, and why it needs these permissions.
-    pub why: String,
     /// Packages that it uses where they are installed, though it does not require them.
     pub with: Vec<String>,
     /// Environment variables that it sets or reads; `*` at the end stands for whatever follows.
@@ -29,55 +28,30 @@ pub struct Package {
 
 const TEXT: &str = include_str!("packages.toml");
 
-static TABLE: LazyLock<BTreeMap<String, Package>> =
-    LazyLock::new(|| read(TEXT).unwrap_or_default());
-
-/// The packages that are declared, by the names that they are imported by.
-pub fn table() -> &'static BTreeMap<String, Package> {
-    &TABLE
-}
-
-/// Reads a table.
-fn read(text: &str) -> Result<BTreeMap<String, Package>, String> {
-    let table: Table = text.parse().map_err(|error| format!("{error}"))?;
-    table
-        .into_iter()
-        .map(|(name, value)| {
-            let package = package(&value).map_err(|problem| format!("{name}: {problem}"))?;
-            Ok((name, package))
-        })
+static TABLE: LazyLock<BTreeMap<String, Package>> = LazyLock::new(|| {
+    let table: Table = TEXT.parse().unwrap_or_default();
+    let packages = table.into_iter();
+    packages
+        .map(|(name, value)| (name, Package::of(&value)))
         .collect()
-}
+});
 
-fn package(value: &Value) -> Result<Package, String> {
-    let mut package = Package::default();
-    for (key, value) in value.as_table().ok_or("is no table")? {
-        match key.as_str() {
-            "why" => package.why = text(key, value)?,
-            "with" => package.with = texts(key, value)?,
-            "env" => package.env = texts(key, value)?,
-            "keeps" => package.keeps = texts(key, value)?,
-            _ => return Err(format!("has the unknown key {key}")),
+impl Package {
+    /// Reads the declarations in a table.
+    fn of(value: &Value) -> Self {
+        let texts = |key| {
+            let items = value.get(key).and_then(Value::as_array);
+            let texts = items.into_iter().flatten().filter_map(Value::as_str);
+            texts.map(str::to_owned).collect()
+        };
+        Self {
+            with: texts("with"),
+            env: texts("env"),
+            keeps: texts("keeps"),
         }
     }
-    Ok(package)
 }
 
-fn text(key: &str, value: &Value) -> Result<String, String> {
-    let text = value
-        .as_str()
-        .ok_or_else(|| format!("{key} is no string"))?;
-    Ok(text.to_owned())
-}
-
-fn texts(key: &str, value: &Value) -> Result<Vec<String>, String> {
-    let items = value
-        .as_array()
-        .ok_or_else(|| format!("{key} is no array"))?;
-    items.iter().map(|item| text(key, item)).collect()
-}
-
-/// A name that no package has.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NoPackage {
     name: String,
@@ -101,7 +75,6 @@ pub struct Packages(Option<Arc<Chosen>>);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Chosen {
-    /// As they were given.
     names: Vec<String>,
     /// True if all packages of the table are named.
     has_all: bool,
@@ -177,7 +150,6 @@ impl Packages {
         has(ALL).or_else(|| has(package))
     }
 
-    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -193,10 +165,9 @@ impl Packages {
         chosen.is_some_and(|chosen| chosen.modules.contains(module))
     }
 
-    /// Returns whether they may set an environment variable.
-    pub fn may_set(&self, name: &str) -> bool {
+    pub fn may_set(&self, name: &[u8]) -> bool {
         let chosen = self.0.as_ref();
-        chosen.is_some_and(|chosen| matches(&chosen.env, name.as_bytes()))
+        chosen.is_some_and(|chosen| chosen.env.iter().any(|own| matches(own, name)))
     }
 
     /// Returns whether they keep directories of their own among temporary files.
@@ -208,23 +179,13 @@ impl Packages {
     /// Returns whether a directory of this name is one that they keep there.
     pub fn keep(&self, name: &[u8]) -> bool {
         let chosen = self.0.as_ref();
-        chosen.is_some_and(|chosen| matches(&chosen.keeps, name))
+        chosen.is_some_and(|chosen| chosen.keeps.iter().any(|own| matches(own, name)))
     }
 
     /// The modules whose import may do what is denied otherwise.
     pub fn imports(&self) -> &[String] {
         self.0.as_ref().map_or(&[], |chosen| &chosen.imports)
     }
-}
-
-/// Returns whether a name is one of these, of which `*` at the end stands for whatever follows.
-fn matches(patterns: &[String], name: &[u8]) -> bool {
-    patterns
-        .iter()
-        .any(|pattern| match pattern.strip_suffix('*') {
-            Some(start) => name.starts_with(start.as_bytes()),
-            None => pattern.as_bytes() == name,
-        })
 }
 
 /// Returns whether these packages allow nothing that the others do not: each is among them.
@@ -257,74 +218,34 @@ mod tests {
 
     #[test]
     fn the_table_is_whole() {
-        let table = read(TEXT).unwrap();
-        for (name, package) in &table {
+        let table: Table = TEXT.parse().unwrap();
+        for (name, value) in &table {
             assert!(no_package(name).is_none(), "{name}");
-            assert!(package.why.ends_with('.'), "{name} has no reason");
+            for (key, value) in value.as_table().unwrap() {
+                let is_known = match key.as_str() {
+                    "why" => value.as_str().is_some_and(|why| why.ends_with('.')),
+                    "with" | "env" | "keeps" => {
+                        let items = value.as_array().unwrap();
+                        items.iter().all(Value::is_str)
+                    }
+                    _ => false,
+                };
+                assert!(is_known, "{name}: {key}");
+            }
+            let package = Package::of(value);
             for with in &package.with {
                 assert!(table.contains_key(with), "{name}: {with}");
             }
             for variable in &package.env {
                 let start = variable.trim_end_matches('*');
-                let is_long = start.len() > 2;
-                assert!(is_long && start.is_ascii(), "{name}: {variable}");
-                let dangerous = !crate::policy::Environment::Harmless.may_set(start.as_bytes());
-                assert!(!dangerous, "{name}: {variable}");
+                assert!(start.len() > 2 && start.is_ascii(), "{name}: {variable}");
+                let is_harmless = crate::policy::Environment::Harmless.may_set(start.as_bytes());
+                assert!(is_harmless, "{name}: {variable}");
             }
             for kept in &package.keeps {
                 let start = kept.trim_end_matches('*');
                 assert!(start.len() > 5 && !start.contains('/'), "{name}: {kept}");
             }
-        }
-    }
-
-    #[test]
-    fn a_table_with_mistakes_is_none() {
-        for text in [
-            "numpy = 1",
-            "[numpy]\nwhi = 'x'",
-            "[numpy]\nwith = 'x'",
-            "[numpy]\nenv = [1]",
-            "[numpy",
-        ] {
-            assert!(read(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn names_are_those_of_the_table_or_of_what_is_installed() {
-        let installed = InstalledPackages::default();
-        let named = |names: &[&str]| {
-            let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-            Packages::named(&names, &installed)
-        };
-        let all = named(&["data"]).unwrap();
-        assert!(all.have("numpy") && all.have("pandas") && !all.have("elsewhere"));
-        assert!(all.may_set("OMP_NUM_THREADS") && !all.may_set("PATH"));
-        let one = named(&["pandas"]).unwrap();
-        assert!(one.have("pandas") && one.have("numexpr") && !one.have("torch"));
-        assert!(named(&[]).unwrap().is_empty());
-        let error = named(&["pandsa"]).unwrap_err().to_string();
-        assert!(error.contains("\"pandas\""), "{error}");
-        assert!(named(&["nothing_like_it"]).is_err());
-    }
-
-    #[test]
-    fn a_choice_of_packages_allows_what_is_in_it() {
-        let texts = |names: &[&str]| {
-            names
-                .iter()
-                .map(|name| (*name).to_owned())
-                .collect::<Vec<_>>()
-        };
-        for (new, old, is_of) in [
-            (&["numpy"][..], &["data"][..], true),
-            (&["numpy"], &["numpy", "pandas"], true),
-            (&["data"], &["numpy"], false),
-            (&["other"], &["data"], false),
-            (&[], &[], true),
-        ] {
-            assert_eq!(are_of(&texts(new), &texts(old)), is_of, "{new:?} {old:?}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The rules for audit events: the arguments that each kind looks at. [`super::events`] has the
-//! rule of each event.
+//! The rules for audit events: the arguments that each kind looks at, and the index that finds an
+//! event by its name. [`super::events`] has the rule of each event.
 //!
 //! The argument shapes are those of the CPython documentation's audit event table:
 //! <https://docs.python.org/3/library/audit_events.html>.
@@ -28,13 +28,11 @@ pub enum Access {
 /// A path among an event's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathArg {
-    /// Position of the path.
     pub path: usize,
     /// Position of the `dir_fd` that a relative path is resolved against, if the event has one.
     pub dir_fd: Option<usize>,
     /// True if the operation also takes an open file descriptor in place of the path.
     pub descriptor: bool,
-    /// The kind of access.
     pub access: Access,
 }
 
@@ -43,7 +41,6 @@ pub struct PathArg {
 pub enum Rule {
     /// Denied whatever its arguments are.
     Deny,
-    /// Starts a program.
     Start,
     /// Starts a program, perhaps one whose start was approved just before.
     LowLevelStart,
@@ -67,9 +64,7 @@ pub enum Rule {
     SetVariable,
     /// Removes the environment variable of the first argument.
     RemoveVariable,
-    /// Removes all environment variables.
     RemoveVariables,
-    /// Uses the network.
     Network(NetworkEvent),
     /// `socket.__new__(socket, family, type, protocol)`: judged if such sockets act without events.
     Socket,
@@ -77,7 +72,6 @@ pub enum Rule {
     Import,
     /// Runs code, perhaps that of a module whose import no other event tells of.
     Exec,
-    /// Starts a thread.
     Thread,
     /// Calls native code that is not in the standard library.
     Native,
@@ -124,15 +118,6 @@ impl Rule {
 }
 
 impl PathArg {
-    const fn new(path: usize, access: Access, descriptor: bool) -> Self {
-        Self {
-            path,
-            dir_fd: None,
-            descriptor,
-            access,
-        }
-    }
-
     /// The same, if relative, from the directory whose descriptor is at this position.
     pub(super) const fn at(mut self, dir_fd: usize) -> Self {
         self.dir_fd = Some(dir_fd);
@@ -140,36 +125,24 @@ impl PathArg {
     }
 }
 
-pub(super) const fn entry(path: usize) -> PathArg {
-    PathArg::new(path, Access::Change, false)
+/// Makes a function for each kind of path: its access, and whether a descriptor may stand for it.
+macro_rules! paths {
+    ($($name:ident: $access:ident, $descriptor:literal;)*) => {
+        $(pub(super) const fn $name(path: usize) -> PathArg {
+            PathArg { path, dir_fd: None, descriptor: $descriptor, access: Access::$access }
+        })*
+    };
 }
 
-pub(super) const fn file_by_name(path: usize) -> PathArg {
-    PathArg::new(path, Access::File, false)
-}
-
-pub(super) const fn file(path: usize) -> PathArg {
-    PathArg::new(path, Access::File, true)
-}
-
-pub(super) const fn contents(path: usize) -> PathArg {
-    PathArg::new(path, Access::Contents, true)
-}
-
-pub(super) const fn place(path: usize) -> PathArg {
-    PathArg::new(path, Access::Place, false)
-}
-
-pub(super) const fn moved(path: usize) -> PathArg {
-    PathArg::new(path, Access::Move, false)
-}
-
-pub(super) const fn read(path: usize) -> PathArg {
-    PathArg::new(path, Access::Read, true)
-}
-
-pub(super) const fn look(path: usize) -> PathArg {
-    PathArg::new(path, Access::Look, false)
+paths! {
+    entry: Change, false;
+    file_by_name: File, false;
+    file: File, true;
+    contents: Contents, true;
+    place: Place, false;
+    moved: Move, false;
+    read: Read, true;
+    look: Look, false;
 }
 
 /// Attributes whose assignment raises `object.__setattr__` and that ordinary class and function
@@ -191,4 +164,67 @@ const ORDINARY_ATTRIBUTES: &[&[u8]] = &[
 /// Returns whether assigning the attribute is part of ordinary class and function building.
 pub fn is_ordinary_attribute(name: &[u8]) -> bool {
     ORDINARY_ATTRIBUTES.contains(&name)
+}
+
+/// More than twice as many as any list has names, so that most are found or missed at once.
+const PLACES: usize = 1024;
+
+/// The positions of a list's names, by a hash of the name: one more than the position, 0 for none.
+pub(super) struct Index {
+    places: [u16; PLACES],
+    names: usize,
+}
+
+/// The place to begin at: names differ in how they begin and end, or in length.
+#[inline]
+const fn first_place(name: &[u8]) -> usize {
+    const fn part(bytes: Option<&[u8; 4]>) -> u32 {
+        match bytes {
+            Some(bytes) => u32::from_le_bytes(*bytes),
+            None => 0,
+        }
+    }
+    let (first, last) = (part(name.first_chunk()), part(name.last_chunk()));
+    let mixed = (first ^ last.rotate_left(13))
+        .wrapping_add(name.len() as u32)
+        .wrapping_mul(0x9E37_79B1);
+    mixed as usize >> 22
+}
+
+impl Index {
+    pub(super) const fn new() -> Self {
+        Self {
+            places: [0; PLACES],
+            names: 0,
+        }
+    }
+
+    /// Returns the index with a name, which is at this position of the list.
+    pub(super) const fn with(mut self, name: &str, position: usize) -> Self {
+        self.names += 1;
+        assert!(self.names * 2 < PLACES && position < u16::MAX as usize);
+        let mut at = first_place(name.as_bytes());
+        while self.places[at] != 0 {
+            at = (at + 1) % PLACES;
+        }
+        self.places[at] = position as u16 + 1;
+        self
+    }
+
+    /// The position of a name. `name_at` gives the name at a position.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        name: &[u8],
+        name_at: impl Fn(usize) -> Option<&'static str>,
+    ) -> Option<usize> {
+        let mut at = first_place(name);
+        loop {
+            let position = usize::from(self.places[at % PLACES]).checked_sub(1)?;
+            if name_at(position)?.as_bytes() == name {
+                return Some(position);
+            }
+            at += 1;
+        }
+    }
 }

@@ -58,6 +58,11 @@ def test_guards_add_to_what_others_wrote(places, kept):
         ("never = 3", r"never must be a table of the fields that are denied: \[never\]"),
         ("[never]\nblock = ['/x']", "block cannot be in a file of approvals"),
         ("[never]\nwrit = ['/x']", "writ"),
+        ("[never.never]\nwrite = []", "never"),
+        ("max_bytes = 5", "max_bytes cannot be in a file of approvals"),
+        ("packages = ['data']", "packages cannot be in a file of approvals"),
+        ("network = false", "network cannot be in a file of approvals"),
+        ("network = {ports = [1]}", "network cannot be in a file of approvals"),
     ],
 )
 def test_a_broken_file_is_an_error(kept, text, told):

@@ -36,16 +36,22 @@ class TestLint:
 
     def test_other_fields(self):
         policy = Policy(
-            env=["LD_*"],
+            protect=["x"],
+            max_bytes=1,
+            env=["LD_*", "MY_*", "*"],
             imports={"allow": ["a.b"], "block": ["a"]},
-            import_allow=["a"],
-            network=Network(hosts=["10.0.0.1"], block=["10.0.0.0/8"]),
+            import_allow=["a.b", "c.d", "c"],
+            network=Network(hosts=["10.0.0.1", "a.org"], block=["10.0.0.0/8", "a.org"]),
         )
-        assert [line.split(":")[0] for line in policy.lint()] == [
-            "env[0]",
-            "imports.allow[0]",
-            "import_allow[0]",
-            "network.hosts[0]",
+        assert policy.lint() == [
+            "protect: nothing may be written anyway",
+            "max_bytes: nothing may be written anyway",
+            'env[0]: "LD_*" stands for dangerous variables alone, which need naming',
+            'imports.allow[0]: "a.b" is in imports.block[0]',
+            'import_allow[0]: "a.b" is in imports.block[0]',
+            'import_allow[1]: another name has "c.d" in it already',
+            'network.hosts[0]: "10.0.0.1" is in block',
+            'network.hosts[1]: "a.org" is in block',
         ]
 
 

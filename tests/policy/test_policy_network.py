@@ -228,3 +228,10 @@ class TestOddities:
     def test_bad_values(self, rules, error, message):
         with pytest.raises(error, match=message):
             Network(**rules)
+
+    def test_what_is_no_host(self):
+        odd = "a_b/|a.org:|a.org:x|a..b|300.1.2.3|*.|a/b|[a.org]:80|1.2.3.4:70000|*a.org|1.2.3.4/40"
+        for host in ["", *odd.split("|")]:
+            with pytest.raises(ValueError, match=r"hosts\[0\] must be a host name"):
+                Network(hosts=[host])
+        Network(hosts=["a.org.", "A.org", "xn--bcher-kva.example", "::1", "1.2.3.4:80"])

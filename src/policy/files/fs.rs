@@ -11,7 +11,6 @@ pub type PathBuf = SmallVec<[u8; 256]>;
 /// Result of reading a directory entry as a symbolic link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// It is a link with this text.
     To(Vec<u8>),
     /// It is not a link, or there is no way to it: an operation on it is then one on this very
     /// name, or fails.
@@ -58,9 +57,7 @@ pub trait FileSystem {
     fn identity(&self, _path: &[u8]) -> Option<(u64, u64)> {
         None
     }
-    /// Returns whether there is a directory at the path.
     fn is_dir(&self, path: &[u8]) -> bool;
-    /// Returns whether there is anything at the path.
     fn exists(&self, path: &[u8]) -> bool;
     /// Returns whether there is a program at the path that this process may execute.
     fn is_executable(&self, path: &[u8]) -> bool;
@@ -90,18 +87,14 @@ pub fn from_windows(path: &[u8]) -> PathBuf {
 
 // The facts about an open descriptor.
 
-/// An open descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenDescriptor {
-    /// True if it may be written to.
     pub writes: bool,
     /// True if it is a pipe or a character device: writing there changes no file.
     pub streams: bool,
-    /// Where it leads.
     pub place: DescriptorPlace,
 }
 
-/// The place that an open descriptor leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DescriptorPlace {
     /// To nothing that the file system has a name for: a pipe, a socket, a file that was removed.

@@ -2,8 +2,6 @@
 
 pub mod descriptors;
 pub mod fs;
-pub mod opening;
 pub mod os;
 pub mod path;
 pub mod places;
-pub mod roots;

@@ -16,7 +16,7 @@ mod imp {
     use super::Os;
     use crate::policy::files::descriptors;
     use crate::policy::files::fs::{Descriptor, FileSystem, Link, Passes, PathBuf};
-    use crate::policy::sql::names;
+    use crate::policy::sql;
 
     /// The longest name of one path component on every file system Linux and macOS have.
     const NAME_MAX: usize = 255;
@@ -110,7 +110,7 @@ mod imp {
         }
 
         fn database_header(&self, path: &[u8]) -> Option<[u8; 20]> {
-            names::header(path)
+            sql::header(path)
         }
 
         fn identity(&self, path: &[u8]) -> Option<(u64, u64)> {
@@ -236,7 +236,6 @@ mod imp {
         /// Does nothing here: each question is asked anew.
         pub fn forget_current_dir() {}
 
-        /// The current directory.
         pub fn last_current_dir() -> Option<PathBuf> {
             Self.current_dir()
         }

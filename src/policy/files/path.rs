@@ -19,9 +19,7 @@ const MAX_LOOKED_UP: usize = 1 << 20;
 /// An argument of an event where a path is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name<'a> {
-    /// The bytes of a path.
     Path(&'a [u8]),
-    /// An open file descriptor.
     Descriptor(i32),
     /// Something that does not name a file, or whose name cannot be known before it is used.
     Unreadable,
@@ -30,7 +28,6 @@ pub enum Name<'a> {
 /// The directory that a relative path starts from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Base {
-    /// The current directory.
     #[default]
     CurrentDir,
     /// The directory open as this descriptor (a `dir_fd`).
@@ -40,7 +37,6 @@ pub enum Base {
 /// The target of an operation: a name and where it starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// The name.
     pub name: Name<'a>,
     /// The start of a relative name.
     pub base: Base,
@@ -52,6 +48,15 @@ impl<'a> Target<'a> {
         Self {
             name: Name::Path(path),
             base: Base::CurrentDir,
+        }
+    }
+
+    /// Resolves it as a directory to change to.
+    pub fn directory(self, fs: &impl FileSystem) -> Option<Resolved> {
+        match self.name {
+            Name::Path(path) => resolve(fs, path, self.base),
+            Name::Descriptor(fd) => resolve(fs, b".", Base::Descriptor(fd)),
+            Name::Unreadable => None,
         }
     }
 }
@@ -66,7 +71,6 @@ impl Resolved {
         &self.0
     }
 
-    /// The path itself.
     pub fn into_path(self) -> PathBuf {
         self.0
     }
@@ -77,12 +81,17 @@ impl Resolved {
         &self.0[..slash.max(1)]
     }
 
-    /// The path of an entry of this directory.
     pub fn join(&self, name: &[u8]) -> PathBuf {
         let mut path = PathBuf::from_slice(&self.0);
         push(&mut path, name);
         path
     }
+}
+
+/// Returns whether a path is a directory or lies below it, by component.
+pub fn is_within(path: &[u8], dir: &[u8]) -> bool {
+    path.strip_prefix(dir)
+        .is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || dir.ends_with(b"/"))
 }
 
 /// Splits a path into the directory that holds its last component and that component, as
@@ -97,6 +106,24 @@ pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
         .rposition(|&byte| byte != b'/')
         .map_or(head.len(), |last| last + 1);
     (&head[..end], tail)
+}
+
+/// Returns whether the last component of a path names no entry of the directory before it.
+pub fn is_unnamed(name: &[u8]) -> bool {
+    matches!(name, b"" | b"." | b"..")
+}
+
+/// Resolves the directory that holds the last component of a path.
+pub fn parent(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Resolved> {
+    resolve(fs, split(path).0, base)
+}
+
+/// Returns the directory entry that a path names, or the place it leads to if it names none.
+pub fn entry(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<PathBuf> {
+    match split(path).1 {
+        name if is_unnamed(name) => resolve(fs, path, base).map(Resolved::into_path),
+        name => Some(parent(fs, path, base)?.join(name)),
+    }
 }
 
 /// Resolves a path. `None` if it cannot be known where it leads: a NUL inside, a current directory
@@ -244,29 +271,4 @@ fn push(path: &mut PathBuf, component: &[u8]) {
 fn pop(path: &mut PathBuf) {
     let slash = memrchr(b'/', path).unwrap_or(0);
     path.truncate(slash.max(1));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::split;
-
-    #[test]
-    fn split_is_posixpath_split() {
-        for (path, head, tail) in [
-            ("a", "", "a"),
-            ("a/b", "a", "b"),
-            ("a/b/", "a/b", ""),
-            ("a//b", "a", "b"),
-            ("/a", "/", "a"),
-            ("//a", "//", "a"),
-            ("/", "/", ""),
-            ("", "", ""),
-        ] {
-            assert_eq!(
-                split(path.as_bytes()),
-                (head.as_bytes(), tail.as_bytes()),
-                "{path}"
-            );
-        }
-    }
 }

@@ -1,16 +1,88 @@
-//! The rules of a policy for paths beside the approved roots: places that nothing opens, and names
-//! that are kept from writing wherever they are.
+//! The places of a policy: the approved roots, places that nothing opens, names that are kept from
+//! writing wherever they are, and directories for temporary files.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
+use ahash::AHashSet;
 use arc_swap::ArcSwap;
 use memchr::memchr_iter;
 
-use crate::policy::files::fs::FileSystem;
-use crate::policy::files::path::Resolved;
-use crate::policy::files::roots::is_within;
+use crate::policy::files::fs::{FileSystem, PathBuf};
+use crate::policy::files::path::{Resolved, is_within};
 use crate::policy::packages::Packages;
+
+/// A set of approved directories. Containment is by path component and costs the same for one
+/// root as for a thousand: it looks up the path's ancestors, not the roots.
+#[derive(Clone, Debug, Default)]
+pub struct Roots {
+    fixed: AHashSet<PathBuf>,
+    /// The length of the longest of them: a longer ancestor of a path is none.
+    longest: usize,
+    follows_current_dir: bool,
+}
+
+impl Roots {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn everywhere() -> Self {
+        let mut roots = Self::new();
+        roots.insert(b"/");
+        roots
+    }
+
+    pub fn add(&mut self, root: &Resolved) {
+        self.insert(root.as_bytes());
+    }
+
+    fn insert(&mut self, root: &[u8]) {
+        self.longest = self.longest.max(root.len());
+        self.fixed.insert(PathBuf::from_slice(root));
+    }
+
+    pub fn extend(&mut self, more: &Self) {
+        self.longest = self.longest.max(more.longest);
+        self.fixed.extend(more.fixed.iter().cloned());
+        self.follows_current_dir |= more.follows_current_dir;
+    }
+
+    /// Approves whatever the current directory is at the time of each check.
+    pub fn follow_current_dir(&mut self) {
+        self.follows_current_dir = true;
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.fixed.is_empty() && !self.follows_current_dir
+    }
+
+    /// Returns whether the path is a root or lies below one.
+    pub fn contain(&self, fs: &impl FileSystem, path: &Resolved) -> bool {
+        self.contain_path(fs, path.as_bytes())
+    }
+
+    pub(crate) fn contain_path(&self, fs: &impl FileSystem, path: &[u8]) -> bool {
+        self.fixed_contain(path)
+            || (self.follows_current_dir
+                && fs.current_dir().is_some_and(|dir| is_within(path, &dir)))
+    }
+
+    pub fn has(&self, fs: &impl FileSystem, path: &[u8]) -> bool {
+        self.fixed.contains(path)
+            || (self.follows_current_dir && fs.current_dir().is_some_and(|dir| dir[..] == *path))
+    }
+
+    fn fixed_contain(&self, path: &[u8]) -> bool {
+        !self.fixed.is_empty()
+            && (self.fixed.contains(&b"/"[..])
+                || self.fixed.contains(path)
+                || memchr_iter(b'/', path)
+                    .skip(1)
+                    .take_while(|&end| end <= self.longest)
+                    .any(|end| self.fixed.contains(&path[..end])))
+    }
+}
 
 /// Paths that no root opens, for reading and writing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,12 +94,10 @@ impl Blocked {
         self.0.push(path.as_bytes().to_vec());
     }
 
-    /// Returns whether nothing is blocked.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns whether the path is blocked, or lies below a blocked one.
     pub fn holds(&self, path: &[u8]) -> bool {
         self.0.iter().any(|blocked| is_within(path, blocked))
     }
@@ -44,7 +114,6 @@ impl Blocked {
 pub struct TemporaryPaths(OnceLock<ArcSwap<Vec<Vec<u8>>>>);
 
 impl TemporaryPaths {
-    /// Adds a directory.
     pub fn add(&self, directory: &Resolved) {
         self.0.get_or_init(ArcSwap::default).rcu(|all| {
             let mut all = Vec::clone(all);
@@ -72,12 +141,10 @@ pub struct Temporary {
 }
 
 impl Temporary {
-    /// Takes these for the guard's own.
     pub fn set_own(&mut self, own: &Arc<TemporaryPaths>) {
         self.own = Arc::clone(own);
     }
 
-    /// The guard's own.
     pub fn own(&self) -> &TemporaryPaths {
         &self.own
     }
@@ -159,7 +226,6 @@ pub struct Governing {
 }
 
 impl Governing {
-    /// Adds an absolute path of such a file.
     pub fn add(&mut self, path: Vec<u8>) {
         self.paths.insert(path);
     }
@@ -169,7 +235,6 @@ impl Governing {
         self.linked.insert(identity);
     }
 
-    /// Their paths.
     pub fn paths(&self) -> impl Iterator<Item = &[u8]> {
         self.paths.iter().map(Vec::as_slice)
     }
@@ -208,17 +273,14 @@ impl Protected {
             .push(components(name.as_bytes()).map(<[u8]>::to_vec).collect());
     }
 
-    /// Protects files, wherever they are.
     pub fn add_files(&mut self, files: Arc<Governing>) {
         self.files = files;
     }
 
-    /// The files that are protected, wherever they are.
     pub fn files(&self) -> &Governing {
         &self.files
     }
 
-    /// Returns whether nothing is protected.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty() && self.files.is_empty()
     }
@@ -271,86 +333,4 @@ fn starts(path: &[u8]) -> impl Iterator<Item = usize> {
     memchr_iter(b'/', path)
         .map(|slash| slash + 1)
         .filter(|&at| at < path.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn protected(names: &[&str]) -> Protected {
-        let mut protected = Protected::default();
-        for name in names {
-            protected.add(name);
-        }
-        protected
-    }
-
-    #[test]
-    fn protected_names_are_whole_components() {
-        let protected = protected(&[".git/hooks", ".ssh"]);
-        for (path, held) in [
-            ("/a/.git/hooks", true),
-            ("/a/.git/hooks/pre-commit", true),
-            ("/.ssh", true),
-            ("/a/.ssh/b/c", true),
-            ("/a/.git", false),
-            ("/a/.git/hooksy", false),
-            ("/a/x.git/hooks", false),
-            ("/a/.git/x/hooks", false),
-            ("/a/.sshx", false),
-            ("/", false),
-        ] {
-            assert_eq!(protected.holds(path.as_bytes()), held, "{path}");
-        }
-    }
-
-    #[test]
-    fn what_may_hold_a_protected_name() {
-        let protected = protected(&[".git/hooks", ".ssh"]);
-        for (path, may) in [
-            ("/a/.git", true),
-            ("/.git", true),
-            ("/a", false),
-            ("/a/.ssh", false),
-            ("/a/.git/hooks", false),
-            ("/a/.git/b", false),
-        ] {
-            assert_eq!(protected.may_be_below(path.as_bytes()), may, "{path}");
-        }
-    }
-
-    #[test]
-    fn files_that_govern_are_protected() {
-        let mut files = Governing::default();
-        files.add(b"/a/b.toml".to_vec());
-        let mut protected = Protected::default();
-        protected.add_files(Arc::new(files));
-        for (path, held, below) in [
-            ("/a/b.toml", true, true),
-            ("/a/b.toml.17.new", true, false),
-            ("/a/b.toml.x.new", false, false),
-            ("/a/b.toml.new", false, false),
-            ("/a/b.toml2", false, false),
-            ("/a", false, true),
-            ("/ab", false, false),
-        ] {
-            assert_eq!(protected.holds(path.as_bytes()), held, "{path}");
-            assert_eq!(protected.may_be_below(path.as_bytes()), below, "{path}");
-        }
-    }
-
-    #[test]
-    fn blocked_paths_are_whole_components() {
-        let blocked = Blocked(vec![b"/a/b".to_vec()]);
-        for (path, held, below) in [
-            ("/a/b", true, true),
-            ("/a/b/c", true, false),
-            ("/a/bc", false, false),
-            ("/a", false, true),
-            ("/", false, true),
-        ] {
-            assert_eq!(blocked.holds(path.as_bytes()), held, "{path}");
-            assert_eq!(blocked.is_below(path.as_bytes()), below, "{path}");
-        }
-    }
 }

@@ -6,20 +6,19 @@ use std::net::{IpAddr, SocketAddr};
 
 use smallvec::{SmallVec, smallvec};
 
-use super::address::{Endpoint, Host, UNIX_FAMILY, family_of};
 use super::arguments::{Arguments, Named, PathLikes};
+use super::arguments::{Endpoint, Host, UNIX_FAMILY, family_of};
 use super::event::judge_any;
 use super::surroundings::{Follows, Reason, Surroundings};
 use crate::policy::check::Policy;
 use crate::policy::events;
+use crate::policy::files::descriptors::open_may_write;
 use crate::policy::files::fs::{FileSystem, PathBuf};
-use crate::policy::files::opening::open_may_write;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{Base, Name};
 use crate::policy::operation::Operation;
 use crate::policy::rules::{NetworkEvent, Rule};
 
-/// An argument of an act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     /// None, or the default.
@@ -37,9 +36,7 @@ pub enum Value<'a> {
 /// An act: an audit event with its arguments.
 #[derive(Clone, Debug)]
 pub struct Act<'a> {
-    /// The name of the event.
     pub event: &'static CStr,
-    /// Its arguments.
     pub arguments: Values<'a>,
     /// The directory that a relative name starts from, if no argument says it.
     pub base: Base,
@@ -58,14 +55,11 @@ impl<'a> Act<'a> {
         }
     }
 
-    /// The same, from this directory.
-    #[must_use]
     pub fn from(self, base: Base) -> Self {
         Self { base, ..self }
     }
 
     /// The same, which changes the link itself if this is true.
-    #[must_use]
     pub fn of_link_itself(self, is_of_link: bool) -> Self {
         let follows = match is_of_link {
             true => Follows::Never,
@@ -81,7 +75,6 @@ pub struct Refused(pub Reason);
 
 /// The rules that an act is judged by.
 pub trait ActRules {
-    /// Returns the policy.
     fn policy(&self) -> &Policy;
     /// Returns whether the process is a copy of the one that entered the guard.
     fn is_in_copy(&self) -> bool;
@@ -93,14 +86,12 @@ pub trait ActRules {
 
 impl Act<'_> {
     /// Returns whether it opens a file that it can only read.
-    #[must_use]
     pub fn only_reads(&self) -> bool {
         self.event == c"open"
             && matches!(self.arguments.0.get(2), Some(Value::Integer(flags)) if !open_may_write(None, *flags))
     }
 
     /// The names among its arguments that start from a directory, from the top of the file system.
-    #[must_use]
     pub fn whole_names(&self) -> SmallVec<[(usize, PathBuf); 2]> {
         let starts: SmallVec<[(usize, Base); 4]> = match events::lookup(self.event.to_bytes()) {
             Some(Rule::Entries(paths) | Rule::Node(paths)) => {
@@ -136,9 +127,6 @@ impl Act<'_> {
     }
 
     /// Judges it.
-    ///
-    /// # Errors
-    /// Why the policy does not allow it.
     pub fn judge(&self, rules: &impl ActRules) -> Result<(), Refused> {
         // The directory of a copy, which starts a program next, is nobody else's.
         if self.event == c"os.chdir" && rules.is_in_copy() {
@@ -149,7 +137,6 @@ impl Act<'_> {
     }
 }
 
-/// An act under a policy.
 struct Judged<'a, 'b, R> {
     act: &'a Act<'b>,
     rules: &'a R,
@@ -203,7 +190,6 @@ fn join(mut start: PathBuf, name: &[u8]) -> PathBuf {
     start
 }
 
-/// The arguments of an act.
 #[derive(Clone, Debug)]
 pub struct Values<'a>(pub SmallVec<[Value<'a>; 4]>);
 

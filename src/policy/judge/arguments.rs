@@ -1,17 +1,17 @@
-//! The arguments of an audit event, as plain values.
+//! The arguments of an audit event, as plain values, hosts and addresses among them.
 
 use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr};
 
-use super::address::{Endpoint, Host};
 use crate::policy::commands;
+use crate::policy::files::descriptors::{open_appends, open_may_write};
 use crate::policy::files::fs::{FileSystem, PathBuf};
-use crate::policy::files::opening::{open_appends, open_may_write};
 use crate::policy::files::path::{Base, Name, Target};
+use crate::policy::network::plain_name;
 use crate::policy::rules::Rule;
 
 /// A name among the arguments, with whatever keeps its bytes alive.
 pub trait Named {
-    /// Returns the name as the policy takes it.
     fn name(&self) -> Name<'_>;
 
     /// Returns whether the name is a text that its object gave: another time it may give another
@@ -20,7 +20,6 @@ pub trait Named {
         matches!(self.name(), Name::Path(_))
     }
 
-    /// Returns the name as the target of an operation.
     fn target(&self, base: Base) -> Target<'_> {
         Target {
             name: self.name(),
@@ -43,14 +42,11 @@ pub enum PathLikes {
 /// Values are read from the objects' own buffers: a method that a subclass overrides decides
 /// nothing.
 pub trait Arguments {
-    /// The error that reading an argument raises.
     type Error;
-    /// A name among them.
     type Name<'a>: Named
     where
         Self: 'a;
 
-    /// Returns how many there are.
     fn count(&self) -> usize;
     /// Returns whether the argument is there and `None`.
     fn is_none(&self, index: usize) -> bool;
@@ -64,9 +60,6 @@ pub trait Arguments {
     /// if the argument is not a `str`.
     fn with_encoded<R>(&self, index: usize, read: impl FnOnce(Option<&[u8]>) -> R) -> Option<R>;
     /// Reads a name.
-    ///
-    /// # Errors
-    /// Errors of an object that was asked for its path, if they are not an `Exception`.
     fn name(
         &self,
         index: usize,
@@ -85,13 +78,11 @@ pub trait Arguments {
 
     /// Returns the family and the descriptor of a socket, whatever a subclass says they are.
     fn socket(&self, index: usize) -> Option<(i64, i32)>;
-    /// Reads an argument as a host.
     fn host(&self, index: usize) -> Option<Host>;
     /// Reads the first item of a tuple as a host.
     fn first_host(&self, index: usize) -> Option<Host>;
     /// Reads a tuple as an address with a port.
     fn endpoint(&self, index: usize) -> Option<Endpoint>;
-    /// Reads the name of a Unix socket.
     fn socket_name(&self, index: usize) -> Option<Vec<u8>>;
 
     /// Reads a `dir_fd`; it may be absent, `None` or -1, all of which mean the current directory.
@@ -187,4 +178,87 @@ pub fn program(
         }
         _ => None,
     }
+}
+
+/// The family of Unix sockets, by its number here.
+pub const UNIX_FAMILY: i64 = 1;
+
+/// `AF_INET` and `AF_INET6`.
+#[cfg(unix)]
+pub const FAMILIES: [i64; 2] = [
+    rustix::net::AddressFamily::INET.as_raw() as i64,
+    rustix::net::AddressFamily::INET6.as_raw() as i64,
+];
+
+/// The same of Windows.
+#[cfg(not(unix))]
+pub const FAMILIES: [i64; 2] = [2, 23];
+
+pub fn is_internet(family: i64) -> bool {
+    FAMILIES.contains(&family)
+}
+
+pub fn family_of(address: IpAddr) -> i64 {
+    FAMILIES[usize::from(address.is_ipv6())]
+}
+
+/// A host as an event gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// This machine, or all of its addresses.
+    Own,
+    /// One by its address; that of an IPv4 host is an IPv4 address.
+    Address(IpAddr),
+    Name(String),
+}
+
+/// An address with a port, as far as it is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The number of items in the tuple.
+    pub items: usize,
+    pub host: Host,
+    pub port: i64,
+}
+
+impl Host {
+    pub fn of(text: &str) -> Self {
+        match text {
+            "" => Self::Own,
+            "<broadcast>" => Self::Address(Ipv4Addr::BROADCAST.into()),
+            text => match parse_address(text) {
+                Some(address) => Self::Address(address),
+                None => Self::Name(plain_name(text)),
+            },
+        }
+    }
+}
+
+/// Reads an address; that of an IPv4 host is an IPv4 address.
+pub fn parse_address(text: &str) -> Option<IpAddr> {
+    // A link-local address may have a scope: fe80::1%eth0.
+    let text = text.split_once('%').map_or(text, |(address, _)| address);
+    text.parse()
+        .ok()
+        .map(|address: IpAddr| address.to_canonical())
+}
+
+/// Returns whether a name is this machine's own.
+#[cfg(unix)]
+pub(super) fn is_own_name(name: &str) -> bool {
+    let own = rustix::system::uname();
+    own.nodename()
+        .to_str()
+        .is_ok_and(|own| plain_name(own) == name)
+}
+
+#[cfg(not(unix))]
+pub(super) fn is_own_name(_name: &str) -> bool {
+    false
+}
+
+/// Returns whether a name is an address in an older form: 127.1, 0x7f000001.
+pub(super) fn is_number(name: &str) -> bool {
+    let hex = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b'.' | b'x');
+    name.as_bytes().first().is_some_and(u8::is_ascii_digit) && name.bytes().all(hex)
 }

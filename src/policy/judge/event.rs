@@ -5,15 +5,17 @@ use std::ffi::OsString;
 use super::arguments::{Arguments, Named, PathLikes, program};
 use super::surroundings::{Reason, Surroundings};
 use crate::policy::commands::Commands;
-use crate::policy::control::{self, ControlEffect, has_signals_sent};
 use crate::policy::environment::files_named;
 use crate::policy::events;
+use crate::policy::files::descriptors::{self, ControlEffect, has_signals_sent};
+#[cfg(unix)]
+use crate::policy::files::path;
 use crate::policy::files::path::{Base, Name, Target};
 use crate::policy::learn::Need;
 use crate::policy::operation::{Operation, Verdict, Why};
 use crate::policy::rules::{PathArg, Rule};
 use crate::policy::rules_02::RuleSet;
-use crate::policy::switches::Switch;
+use crate::policy::written::values::Switch;
 
 /// The bits of a mode that say what kind of file it is, and the kinds of devices: inode(7).
 const FORMAT: i64 = 0o170_000;
@@ -21,9 +23,6 @@ const CHARACTERS: i64 = 0o020_000;
 const BLOCKS: i64 = 0o060_000;
 
 /// Judges an event by its rule, or by the lack of one.
-///
-/// # Errors
-/// The denial.
 pub fn judge_any<S: Surroundings>(event: &S, rule: Option<Rule>) -> Result<(), S::Error> {
     if let Some(rule) = rule {
         return judge(event, rule);
@@ -40,9 +39,6 @@ pub fn judge_any<S: Surroundings>(event: &S, rule: Option<Rule>) -> Result<(), S
 }
 
 /// Judges an event by its rule.
-///
-/// # Errors
-/// The denial.
 #[inline]
 pub fn judge<S: Surroundings>(event: &S, rule: Rule) -> Result<(), S::Error> {
     let judge = Judge(event);
@@ -92,7 +88,6 @@ pub fn judge<S: Surroundings>(event: &S, rule: Rule) -> Result<(), S::Error> {
     }
 }
 
-/// An event that is being judged.
 pub(super) struct Judge<'a, S>(pub(super) &'a S);
 
 impl<'a, S: Surroundings> Judge<'a, S> {
@@ -127,16 +122,21 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         self.0.deny(reason, operation)
     }
 
-    /// Asks the policy; `path` is the position of the path that a denial names.
+    #[inline]
+    pub(super) fn check(&self, operation: Operation<'_>) -> Verdict {
+        self.0.policy().check(self.0.fs(), operation)
+    }
+
+    /// Judges an operation; `path` is the position of the path that a denial names.
     pub(super) fn judge(&self, operation: Operation<'_>, path: usize) -> Result<(), S::Error> {
         self.0.note(operation);
-        let (policy, fs) = (self.0.policy(), self.0.fs());
-        match policy.check(fs, operation) {
+        match self.check(operation) {
             Verdict::Allow => Ok(()),
             // An event without the argument that its rule needs did not come from CPython.
             Verdict::Deny(_) if path >= self.args().count() => self.deny(Reason::Event),
             Verdict::Deny(why @ (Why::Unapproved | Why::Unreadable)) => {
-                let everywhere = policy.denies_everywhere(fs, operation);
+                let policy = self.0.policy();
+                let everywhere = policy.denies_everywhere(self.0.fs(), operation);
                 self.deny_operation(
                     Reason::Path(path, everywhere.unwrap_or(why)),
                     Some(operation),
@@ -146,13 +146,13 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         }
     }
 
-    /// Asks the policy about an operation that is allowed or denied as such.
+    /// Judges an operation that is allowed or denied as such.
     #[inline]
     pub(super) fn switch(&self, operation: Operation<'_>) -> Result<(), S::Error> {
         self.0.note(operation);
-        match self.0.policy().check(self.0.fs(), operation) {
-            Verdict::Allow => Ok(()),
-            Verdict::Deny(why) => self.deny(Reason::Switch(why)),
+        match self.check(operation).why() {
+            None => Ok(()),
+            Some(why) => self.deny(Reason::Switch(why)),
         }
     }
 
@@ -234,11 +234,10 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         if self.0.records() {
             self.0.need(Need::Native(self.0.package_being_called()));
         }
-        let operation = Operation::CallNative(&callee);
-        match self.0.policy().check(self.0.fs(), operation) {
-            Verdict::Allow => Ok(()),
-            Verdict::Deny(_) if self.is_of_named_package() => Ok(()),
-            Verdict::Deny(why) => {
+        match self.check(Operation::CallNative(&callee)).why() {
+            None => Ok(()),
+            Some(_) if self.is_of_named_package() => Ok(()),
+            Some(why) => {
                 // A hint names the package.
                 self.0.package_being_called();
                 self.deny(Reason::Switch(why))
@@ -262,7 +261,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         let Some(request) = self.args().integer(1) else {
             return self.deny(Reason::Event);
         };
-        match control::effect(request) {
+        match descriptors::effect(request) {
             ControlEffect::None => Ok(()),
             ControlEffect::Disturbs => self.deny(Reason::Event),
             ControlEffect::Changes => {
@@ -295,10 +294,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
     fn set_attribute(&self) -> Result<(), S::Error> {
         let allowed = self.args().with_encoded(1, |name| match name {
             Some(b"__code__") => self.0.only_marks_awaitable(),
-            Some(name) => {
-                let operation = Operation::SetAttribute(name);
-                self.0.policy().check(self.0.fs(), operation).allows()
-            }
+            Some(name) => self.check(Operation::SetAttribute(name)).allows(),
             None => false,
         });
         match allowed {
@@ -306,13 +302,73 @@ impl<'a, S: Surroundings> Judge<'a, S> {
             _ => self.deny(Reason::Event),
         }
     }
+
+    fn import(&self) -> Result<(), S::Error> {
+        let Some(module) = self.args().text(0) else {
+            return self.deny(Reason::Event);
+        };
+        #[cfg(unix)]
+        if self.args().count() > 1 && !self.args().is_none(1) {
+            self.load(&module)?;
+        }
+        if !self.0.records() && !self.0.policy().restricts_imports() {
+            return Ok(());
+        }
+        self.import_of(&module)
+    }
+
+    /// Judges loading an extension module by the place of its file.
+    #[cfg(unix)]
+    fn load(&self, module: &str) -> Result<(), S::Error> {
+        let name = self.args().name(1, false, PathLikes::CheckedAgain)?;
+        let Name::Path(file) = name.name() else {
+            return self.deny(Reason::Event);
+        };
+        let fs = self.0.fs();
+        let Some(landing) = path::resolve(fs, file, Base::CurrentDir) else {
+            return self.deny(Reason::Event);
+        };
+        let origin = self.0.origin(file, &landing);
+        match self.0.policy().load(fs, module, &landing, origin) {
+            Verdict::Allow => Ok(()),
+            Verdict::Deny(Why::Native) => {
+                self.0.need(Need::of_native(module));
+                self.deny(Reason::Switch(Why::Native))
+            }
+            Verdict::Deny(_) => self.deny(Reason::Event),
+        }
+    }
+
+    /// Judges the code of a module that is imported, by `importlib` too, which raises no `import`.
+    fn exec(&self) -> Result<(), S::Error> {
+        if !self.0.policy().restricts_imports() {
+            return Ok(());
+        }
+        self.0.with_module_being_loaded(|module| match module {
+            Some(module) => self.import_of(module),
+            None => Ok(()),
+        })?
+    }
+
+    fn import_of(&self, module: &str) -> Result<(), S::Error> {
+        self.0.note(Operation::Import {
+            module,
+            in_turn: false,
+        });
+        let denied = |in_turn| {
+            let operation = Operation::Import { module, in_turn };
+            !self.check(operation).allows()
+        };
+        // The importing code is looked at only where it matters.
+        if denied(false) && (denied(true) || !self.0.is_in_turn()?) {
+            return self.deny(Reason::Switch(Why::Import));
+        }
+        Ok(())
+    }
 }
 
 /// Returns whether a denied event is part of importing a package whose import may do what is
 /// denied.
-///
-/// # Errors
-/// The error that looking at frames raised.
 #[inline]
 fn excused_by_import<S: Surroundings>(event: &S, reason: Reason) -> Result<bool, S::Error> {
     let policy = event.policy();

@@ -8,7 +8,7 @@ use super::event::Judge;
 use super::surroundings::{Follows, Reason, Surroundings};
 use crate::policy::files::fs::{FileSystem, Link};
 use crate::policy::files::path::{self, Base, Name, Target};
-use crate::policy::operation::{Operation, Verdict, Why};
+use crate::policy::operation::{Operation, Why};
 use crate::policy::rules::{Access, PathArg, Rule};
 
 /// The files that describe the machine, and the share of it that this process has: proc(5),
@@ -39,13 +39,6 @@ fn is_of_machine(path: &[u8]) -> bool {
 }
 
 impl<'a, S: Surroundings> Judge<'a, S> {
-    fn policy_denies(&self, operation: Operation<'_>) -> Option<Why> {
-        match self.0.policy().check(self.0.fs(), operation) {
-            Verdict::Allow => None,
-            Verdict::Deny(why) => Some(why),
-        }
-    }
-
     /// Judges the paths of an event. Each is asked for its text once, though it may be judged in
     /// more than one way: a path-like object can answer differently the next time.
     pub(super) fn paths(&self, paths: &[PathArg]) -> Result<(), S::Error> {
@@ -76,34 +69,14 @@ impl<'a, S: Surroundings> Judge<'a, S> {
 
     fn path(&self, path: PathArg, name: &impl Named) -> Result<(), S::Error> {
         let mut target = name.target(self.args().base(path.dir_fd));
-        let operation = match path.access {
-            Access::Change => Operation::ChangeEntry(target),
-            Access::Move => Operation::MoveEntry(target),
-            Access::Place => Operation::ChangePlace(target),
-            Access::Look => Operation::Look(target),
+        match path.access {
             Access::Contents if matches!(target.name, Name::Descriptor(_)) => return Ok(()),
-            Access::File | Access::Contents => return self.change_file(target, path.path),
-            Access::Read => {
-                if self.args().is_none(path.path) {
-                    // `os.listdir()` and others read the current directory then.
-                    target.name = Name::Path(b".");
-                }
-                Operation::Read(target)
-            }
-        };
-        self.judge(operation, path.path)
-    }
-
-    /// Judges a change of a file by the place that the call that raised the event goes to.
-    fn change_file(&self, target: Target<'_>, path: usize) -> Result<(), S::Error> {
-        let follows = self.0.follows();
-        if follows != Follows::Always {
-            self.judge(Operation::ChangeEntry(target), path)?;
+            // `os.listdir()` and others read the current directory then.
+            Access::Read if self.args().is_none(path.path) => target.name = Name::Path(b"."),
+            _ => {}
         }
-        if follows != Follows::Never {
-            self.judge(Operation::ChangeFile(target), path)?;
-        }
-        Ok(())
+        operations(path.access, target, || self.0.follows())
+            .try_for_each(|operation| self.judge(operation, path.path))
     }
 
     pub(super) fn open(&self) -> Result<(), S::Error> {
@@ -128,7 +101,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
             let operation = Operation::Read(target);
             if let Name::Path(path) = target.name
                 && is_of_machine(path)
-                && self.policy_denies(operation) == Some(Why::Unreadable)
+                && self.check(operation).why() == Some(Why::Unreadable)
             {
                 return Ok(());
             }
@@ -174,6 +147,33 @@ impl<'a, S: Surroundings> Judge<'a, S> {
     }
 }
 
+/// Returns the operations of an access: a change of a file is judged by the place that the call
+/// which raised the event goes to.
+#[inline]
+pub(super) fn operations<'a>(
+    access: Access,
+    target: Target<'a>,
+    follows: impl FnOnce() -> Follows,
+) -> impl Iterator<Item = Operation<'a>> {
+    let (entry, file) = (
+        Operation::ChangeEntry(target),
+        Operation::ChangeFile(target),
+    );
+    let (first, second) = match access {
+        Access::Change => (entry, None),
+        Access::Move => (Operation::MoveEntry(target), None),
+        Access::Place => (Operation::ChangePlace(target), None),
+        Access::Look => (Operation::Look(target), None),
+        Access::Read => (Operation::Read(target), None),
+        Access::File | Access::Contents => match follows() {
+            Follows::Always => (file, None),
+            Follows::Never => (entry, None),
+            Follows::Unknown => (entry, Some(file)),
+        },
+    };
+    std::iter::once(first).chain(second)
+}
+
 /// A relative link that gets another place, by a rename or as a hard link.
 pub(super) struct MovedLink<N> {
     text: Vec<u8>,
@@ -208,8 +208,8 @@ pub(super) fn moved_link<'a, A: Arguments>(
         return Ok(None);
     };
     let base = args.base(to.dir_fd);
-    let dir = |path, base| path::resolve(fs, path::split(path).0, base);
-    let (Some(old_dir), Some(new_dir)) = (dir(old, args.base(from.dir_fd)), dir(new, base)) else {
+    let old_dir = path::parent(fs, old, args.base(from.dir_fd));
+    let Some((old_dir, new_dir)) = old_dir.zip(path::parent(fs, new, base)) else {
         return Ok(None);
     };
     Ok(match fs.read_link(&old_dir.join(path::split(old).1)) {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::address::Host;
+use super::arguments::Host;
 use super::arguments::{Arguments, SHELL, program};
 use super::surroundings::Follows;
 use crate::policy::check::Policy;
@@ -23,7 +23,6 @@ pub const MOST_PATHS: usize = 2;
 pub struct Moment {
     /// The directory that a relative name starts from.
     pub base: Base,
-    /// The treatment of links by the call.
     pub follows: Follows,
     /// The first arguments whose texts cannot be trusted, as bits.
     pub opaque: u8,
@@ -35,24 +34,17 @@ pub trait Knowledge {
     fn names_of(&self, address: IpAddr) -> Vec<String>;
     /// Returns the package that native code is of, by the name that a denial gives it.
     fn package_of(&self, callee: &str) -> String;
-    /// Returns the `PATH` of this process.
     fn own_path(&self) -> Vec<u8> {
         commands::own_path()
     }
 }
 
-/// A denied event.
 #[derive(Debug)]
 pub struct Denied<'a, A, F> {
-    /// The file system that its paths are of.
     pub fs: &'a F,
-    /// Its name.
     pub event: &'a str,
-    /// Its arguments.
     pub args: &'a A,
-    /// The state that it does not tell of.
     pub moment: Moment,
-    /// The policy that denied it.
     pub policy: &'a Policy,
 }
 
@@ -81,9 +73,6 @@ pub fn is_of_the_moment(event: &str, args: &impl Arguments, why: Why) -> bool {
 impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
     /// Returns the permissions that the event needs and the policy does not give; empty if they
     /// cannot be told.
-    ///
-    /// # Errors
-    /// The error that reading an argument raised.
     pub fn lacks(&self, why: Why, known: &impl Knowledge) -> Result<Vec<Lack>, A::Error> {
         let one = |need: Option<Need>| -> Vec<Lack> {
             need.map(|need| Lack::new(need, why)).into_iter().collect()
@@ -100,9 +89,7 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
             }
             Why::Import => one(self.text(0).map(Need::Module)),
             Why::Native if self.event == "import" => {
-                let module = self.text(0);
-                let package = module.as_deref().and_then(|name| name.split('.').next());
-                one(package.map(|package| Need::Native(package.to_owned())))
+                one(self.text(0).map(|module| Need::of_native(&module)))
             }
             Why::Native => {
                 let callee = self.text(1);
@@ -141,9 +128,8 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
                 return Some(name);
             }
         }
-        let (dir, name) = path::split(&found);
-        let dir = path::resolve(self.fs, dir, Base::CurrentDir)?;
-        String::from_utf8(dir.join(name).to_vec()).ok()
+        let program = path::entry(self.fs, &found, Base::CurrentDir)?;
+        String::from_utf8(program.to_vec()).ok()
     }
 
     /// Returns the program of the event as its arguments name it.

@@ -5,19 +5,19 @@
 //! values.
 
 mod act;
-mod address;
 mod arguments;
 mod event;
 mod files;
-mod imports;
 mod lacking;
 mod network;
 mod places;
 mod surroundings;
 
 pub use act::{Act, ActRules, Refused, Value, Values};
-pub use address::{Endpoint, FAMILIES, Host, UNIX_FAMILY, family_of, is_internet, parse_address};
-pub use arguments::{Arguments, Named, PathLikes, SHELL, is_open_for_reading, program};
+pub use arguments::{
+    Arguments, Endpoint, FAMILIES, Host, Named, PathLikes, SHELL, UNIX_FAMILY, family_of,
+    is_internet, is_open_for_reading, parse_address, program,
+};
 pub use event::{judge, judge_any};
 
 pub use lacking::{Denied, Knowledge, MOST_PATHS, Moment, is_of_the_moment};

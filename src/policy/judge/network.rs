@@ -1,12 +1,11 @@
 //! Events of the network.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::LazyLock;
 
 #[cfg(unix)]
-use super::address::UNIX_FAMILY;
-use super::address::{Host, is_internet, is_number, is_own_name};
+use super::arguments::UNIX_FAMILY;
 use super::arguments::{Arguments, Named};
+use super::arguments::{Host, is_internet, is_number, is_own_name};
 use super::event::Judge;
 use super::surroundings::{Reason, Surroundings};
 use crate::policy::files::path::{Base, Name, Target};
@@ -18,11 +17,6 @@ use crate::policy::rules::NetworkEvent;
 
 #[cfg(unix)]
 use crate::policy::files::path;
-#[cfg(unix)]
-use crate::policy::operation::Verdict;
-
-/// The rules that stand for those of a policy that has none.
-static ALL: LazyLock<HostRules> = LazyLock::new(HostRules::all);
 
 /// The family or the kind of a socket that CPython chooses: that of a stream of the internet.
 const DEFAULT: i64 = -1;
@@ -82,7 +76,7 @@ impl<S: Surroundings> Judge<'_, S> {
             _ if is_connected => None,
             Network::Open if !self.0.records() => None,
             Network::Closed if !self.0.records() => Some(Part::All),
-            network => self.part_that_denies(kind, network.rules().unwrap_or(&ALL)),
+            network => self.part_that_denies(kind, network.rules()),
         };
         match denied {
             Some(part) => self.deny(Reason::Switch(Why::Network(part))),
@@ -91,7 +85,8 @@ impl<S: Surroundings> Judge<'_, S> {
     }
 
     /// Returns the part of the rules that denies an event, if any does.
-    fn part_that_denies(&self, kind: NetworkEvent, rules: &HostRules) -> Option<Part> {
+    fn part_that_denies(&self, kind: NetworkEvent, rules: Option<&HostRules>) -> Option<Part> {
+        let looks_up = rules.is_none_or(HostRules::looks_up);
         self.0.need(match kind {
             NetworkEvent::LookUpAddress => Need::NameOfAddress,
             _ => Need::Network,
@@ -102,7 +97,7 @@ impl<S: Surroundings> Judge<'_, S> {
                 Some(Host::Address(address))
                     if self.0.event() == b"socket.gethostbyaddr"
                         && !address.is_loopback()
-                        && !rules.looks_up() =>
+                        && !looks_up =>
                 {
                     Some(Part::Lookup)
                 }
@@ -112,7 +107,7 @@ impl<S: Surroundings> Judge<'_, S> {
             },
             NetworkEvent::LookUpAddress => match self.args().first_host(0) {
                 Some(Host::Own) => None,
-                Some(Host::Address(_)) if rules.looks_up() => None,
+                Some(Host::Address(_)) if looks_up => None,
                 Some(Host::Address(_)) => Some(Part::Lookup),
                 Some(Host::Name(name)) => self.name_looked_up(&name),
                 None => Some(Part::All),
@@ -138,7 +133,7 @@ impl<S: Surroundings> Judge<'_, S> {
         self.ask(Reach::LookUp(name))
     }
 
-    fn address_used(&self, kind: NetworkEvent, rules: &HostRules) -> Option<Part> {
+    fn address_used(&self, kind: NetworkEvent, rules: Option<&HostRules>) -> Option<Part> {
         if self.args().count() < 2 {
             return Some(Part::All);
         }
@@ -164,7 +159,7 @@ impl<S: Surroundings> Judge<'_, S> {
         };
         if denied.is_none()
             && kind == NetworkEvent::Connect
-            && let Some(most) = rules.max_connections
+            && let Some(most) = rules.and_then(|rules| rules.max_connections)
             && !self.0.may_connect(fd, most)
         {
             return Some(Part::MaxConnections);
@@ -190,7 +185,13 @@ impl<S: Surroundings> Judge<'_, S> {
         }
     }
 
-    fn connected(&self, host: Host, family: i64, port: u16, rules: &HostRules) -> Option<Part> {
+    fn connected(
+        &self,
+        host: Host,
+        family: i64,
+        port: u16,
+        rules: Option<&HostRules>,
+    ) -> Option<Part> {
         let by_address = |address: IpAddr| {
             let names = self.0.names_of(address);
             let to = Destination::Address(address);
@@ -225,8 +226,9 @@ impl<S: Surroundings> Judge<'_, S> {
                 if denied.is_some() {
                     return found.into_iter().find_map(by_address);
                 }
-                let is_blocked =
-                    |address: &IpAddr| rules.block(&Destination::Address(*address), port);
+                let is_blocked = |address: &IpAddr| {
+                    rules.is_some_and(|rules| rules.block(&Destination::Address(*address), port))
+                };
                 if found.iter().any(is_blocked) {
                     return Some(Part::Block);
                 }
@@ -256,19 +258,14 @@ impl<S: Surroundings> Judge<'_, S> {
         if denied.is_some() || kind != NetworkEvent::Bind {
             return denied;
         }
-        match self.0.policy().check(self.0.fs(), operation) {
-            Verdict::Allow => None,
-            Verdict::Deny(Why::Network(part)) => Some(part),
-            Verdict::Deny(_) => Some(Part::Unix),
-        }
+        (!self.check(operation).allows()).then_some(Part::Unix)
     }
 
     /// Returns whether a socket is in the guard's temporary directory, where nobody else's is.
     #[cfg(unix)]
     fn is_of_guard(&self, path: &[u8], operation: Operation<'_>) -> bool {
         let landing = path::resolve(self.0.fs(), path, Base::CurrentDir);
-        let policy = self.0.policy();
-        landing.is_some_and(|landing| policy.is_temporary(&landing))
-            && policy.check(self.0.fs(), operation).allows()
+        landing.is_some_and(|landing| self.0.policy().is_temporary(&landing))
+            && self.check(operation).allows()
     }
 }

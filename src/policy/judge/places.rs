@@ -1,13 +1,12 @@
 //! The places that a denied event lacks.
 
 use super::arguments::{Arguments, Named, PathLikes, is_open_for_reading};
-use super::files::moved_link;
+use super::files::{moved_link, operations};
 use super::lacking::Denied;
-use super::surroundings::Follows;
 use crate::policy::environment::files_named;
 use crate::policy::events;
+use crate::policy::files::descriptors::open_makes_new;
 use crate::policy::files::fs::{FileSystem, Link};
-use crate::policy::files::opening::open_makes_new;
 use crate::policy::files::path::{self, Base, Name, Resolved, Target};
 use crate::policy::learn::{self, Need};
 use crate::policy::operation::{Operation, Verdict, Why};
@@ -91,20 +90,9 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
             return Ok(());
         }
         let base = self.args.base(path.dir_fd);
-        self.at(path.path, base, |target| match path.access {
-            Access::Change => self.note(Operation::ChangeEntry(target), lacks),
-            Access::Move => self.note(Operation::MoveEntry(target), lacks),
-            Access::Place => self.note(Operation::ChangePlace(target), lacks),
-            Access::Read => self.note(Operation::Read(target), lacks),
-            Access::Look => self.note(Operation::Look(target), lacks),
-            Access::File | Access::Contents => {
-                if self.moment.follows != Follows::Always {
-                    self.note(Operation::ChangeEntry(target), lacks);
-                }
-                if self.moment.follows != Follows::Never {
-                    self.note(Operation::ChangeFile(target), lacks);
-                }
-            }
+        self.at(path.path, base, |target| {
+            let operations = operations(path.access, target, || self.moment.follows);
+            operations.for_each(|operation| self.note(operation, lacks));
         })
     }
 
@@ -243,83 +231,54 @@ fn target_of<'a>(operation: Operation<'a>) -> Option<Target<'a>> {
 /// Returns the entry that a path names, and the place it leads to: either may be blocked or
 /// protected.
 fn places_of(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Vec<u8>> {
-    let Some(Target {
-        name: Name::Path(path),
-        base,
-    }) = target_of(operation)
-    else {
+    let Some(Target { name, base }) = target_of(operation) else {
+        return Vec::new();
+    };
+    let Name::Path(path) = name else {
         return Vec::new();
     };
     if let Operation::LinkTo { .. } = operation {
-        let landings = learn::needs(fs, operation).into_iter();
-        return landings
-            .filter_map(|need| match need {
-                Need::Write(path) => Some(path),
-                _ => None,
-            })
-            .collect();
+        return written(fs, operation).into_iter().collect();
     }
-    let mut places = Vec::new();
-    let (dir, name) = path::split(path);
-    if !matches!(name, b"" | b"." | b"..")
-        && let Some(dir) = path::resolve(fs, dir, base)
-    {
-        places.push(dir.join(name).to_vec());
-    }
-    if let Some(landing) = path::resolve(fs, path, base)
-        && !places.iter().any(|place| place[..] == *landing.as_bytes())
-    {
-        places.push(landing.as_bytes().to_vec());
-    }
+    let landing = path::resolve(fs, path, base).map(Resolved::into_path);
+    let places = path::entry(fs, path, base).into_iter().chain(landing);
+    let mut places: Vec<_> = places.map(|place| place.to_vec()).collect();
+    places.dedup();
     places
+}
+
+/// Returns the place that an operation has to be allowed to write.
+fn written(fs: &impl FileSystem, operation: Operation<'_>) -> Option<Vec<u8>> {
+    match learn::needs(fs, operation).pop()? {
+        Need::Write(path) => Some(path),
+        _ => None,
+    }
 }
 
 /// Returns the least root that approves an operation, if a root approves only the entries below it.
 fn root_of(fs: &impl FileSystem, operation: Operation<'_>) -> Option<Vec<u8>> {
-    if let Operation::ChangeFile(Target {
-        name: Name::Descriptor(_),
-        ..
-    }) = operation
-    {
-        return match learn::needs(fs, operation).pop()? {
-            Need::Write(path) => learn::parent_of(&path).or(Some(b"/".to_vec())),
-            _ => None,
-        };
-    }
-    let Name::Path(path) = target_of(operation)?.name else {
-        return None;
+    let above = |path: Vec<u8>| learn::parent_of(&path).unwrap_or_else(|| b"/".to_vec());
+    let Target { name, base } = target_of(operation)?;
+    let path = match (name, operation) {
+        (Name::Path(path), _) => path,
+        (Name::Descriptor(_), Operation::ChangeFile(_)) => {
+            return written(fs, operation).map(above);
+        }
+        _ => return None,
     };
-    let base = target_of(operation)?.base;
+    let landing = || path::resolve(fs, path, base);
     let parent = |landing: Resolved| landing.parent().to_vec();
+    let itself = |landing: Resolved| landing.as_bytes().to_vec();
     match operation {
-        Operation::ChangeDirectory { .. } | Operation::Read(_) => {
-            Some(path::resolve(fs, path, base)?.as_bytes().to_vec())
-        }
-        Operation::OpenForWriting(_) => {
-            let landing = path::resolve(fs, path, base)?;
-            Some(match fs.is_dir(landing.as_bytes()) {
-                true => landing.as_bytes().to_vec(),
-                false => parent(landing),
-            })
-        }
-        Operation::ChangeFile(_) => path::resolve(fs, path, base).map(parent),
-        Operation::OpenDatabase(_) => match learn::needs(fs, operation).pop()? {
-            Need::Write(path) => learn::parent_of(&path).or(Some(b"/".to_vec())),
-            _ => None,
-        },
-        Operation::LinkTo { .. } => match learn::needs(fs, operation).pop()? {
-            Need::Write(landing) if path.starts_with(b"/") => {
-                learn::parent_of(&landing).or(Some(b"/".to_vec()))
-            }
-            Need::Write(landing) => Some(landing),
-            _ => None,
-        },
-        _ => {
-            let (dir, name) = path::split(path);
-            match name {
-                b"" | b"." | b".." => path::resolve(fs, path, base).map(parent),
-                _ => Some(path::resolve(fs, dir, base)?.as_bytes().to_vec()),
-            }
-        }
+        Operation::ChangeDirectory { .. } | Operation::Read(_) => landing().map(itself),
+        Operation::OpenForWriting(_) => landing().map(|at| match fs.is_dir(at.as_bytes()) {
+            true => itself(at),
+            false => parent(at),
+        }),
+        Operation::ChangeFile(_) => landing().map(parent),
+        Operation::LinkTo { .. } if !path.starts_with(b"/") => written(fs, operation),
+        Operation::OpenDatabase(_) | Operation::LinkTo { .. } => written(fs, operation).map(above),
+        _ if path::is_unnamed(path::split(path).1) => landing().map(parent),
+        _ => path::parent(fs, path, base).map(itself),
     }
 }

@@ -25,7 +25,6 @@ pub enum Reason {
 
 impl Reason {
     /// Returns the field that denies; `None` if no policy allows the event.
-    #[must_use]
     pub fn why(self) -> Option<Why> {
         match self {
             Self::Event => None,
@@ -40,7 +39,6 @@ pub enum Follows {
     /// It follows the link.
     #[default]
     Always,
-    /// It changes the link itself.
     Never,
     /// An object decides, which is asked later.
     Unknown,
@@ -48,34 +46,23 @@ pub enum Follows {
 
 /// An event under a guard. The judge asks it for the facts that a policy's rules depend on, each
 /// when it is needed: most answers cost a look at frames or threads. What has an answer here is
-/// answered so where no interpreter is.
+/// answered so where no interpreter is. An error is the denial, or what looking raised: the event is
+/// denied then.
 pub trait Surroundings {
     /// The denial, and the error that looking raised.
     type Error;
-    /// The arguments of the event.
     type Arguments: Arguments<Error = Self::Error>;
-    /// The file system that its paths are of.
     type Fs: FileSystem;
 
-    /// Returns the name of the event.
     fn event(&self) -> &[u8];
-    /// Returns its arguments.
     fn arguments(&self) -> &Self::Arguments;
-    /// Returns the file system that its paths are of.
     fn fs(&self) -> &Self::Fs;
-    /// Returns the policy of the guard.
     fn policy(&self) -> &Policy;
 
     /// Denies the event, for an operation on a path if it has one. `Ok` if it goes on all the same,
     /// as the host says so or only observes: its other effects are judged then.
-    ///
-    /// # Errors
-    /// The denial.
     fn deny(&self, reason: Reason, operation: Option<Operation<'_>>) -> Result<(), Self::Error>;
     /// Returns whether an event which is about to be denied does no harm here.
-    ///
-    /// # Errors
-    /// Errors raised while looking at frames or arguments. The event is denied then.
     fn excuses(&self, _reason: Reason) -> Result<bool, Self::Error> {
         Ok(false)
     }
@@ -101,7 +88,6 @@ pub trait Surroundings {
     fn base(&self) -> Base {
         Base::CurrentDir
     }
-    /// Returns the treatment of links by the call that raised the event.
     fn follows(&self) -> Follows {
         Follows::Always
     }
@@ -118,9 +104,7 @@ pub trait Surroundings {
     fn is_start_covered(&self) -> bool {
         false
     }
-    /// Notes that the start of a program was allowed.
     fn allow_start(&self) {}
-    /// Returns the `PATH` of this process.
     fn own_path(&self) -> Vec<u8> {
         commands::own_path()
     }
@@ -129,16 +113,10 @@ pub trait Surroundings {
         false
     }
     /// Returns whether other threads run.
-    ///
-    /// # Errors
-    /// The error that counting them raised.
     fn has_other_threads(&self) -> Result<bool, Self::Error> {
         Ok(true)
     }
     /// Prepares for a copy of the process.
-    ///
-    /// # Errors
-    /// The error that preparing raised.
     fn before_fork(&self) -> Result<(), Self::Error> {
         Ok(())
     }
@@ -149,9 +127,6 @@ pub trait Surroundings {
         false
     }
     /// Returns whether the thread which is started is one of an event loop's own.
-    ///
-    /// # Errors
-    /// The error that looking at frames raised.
     fn is_of_event_loop(&self) -> Result<bool, Self::Error> {
         Ok(false)
     }
@@ -161,14 +136,10 @@ pub trait Surroundings {
         false
     }
 
-    /// Returns the origin of an extension module's file.
     fn origin(&self, _file: &[u8], _landing: &Resolved) -> ModuleOrigin {
         ModuleOrigin::Unknown
     }
     /// Hands on the module whose code is about to run because it is imported, if that is so.
-    ///
-    /// # Errors
-    /// The error that looking at frames raised.
     fn with_module_being_loaded<R>(
         &self,
         judge: impl FnOnce(Option<&str>) -> R,
@@ -176,23 +147,14 @@ pub trait Surroundings {
         Ok(judge(None))
     }
     /// Returns whether an installed module, or one of the standard library, imports in turn.
-    ///
-    /// # Errors
-    /// The error that looking at frames raised.
     fn is_in_turn(&self) -> Result<bool, Self::Error> {
         Ok(false)
     }
     /// Returns whether one of these packages, or one that they require, is being imported.
-    ///
-    /// # Errors
-    /// The error that looking at frames raised.
     fn is_importing(&self, _packages: &[String]) -> Result<bool, Self::Error> {
         Ok(false)
     }
     /// Returns whether one of these modules is being imported, by the rules of fastaudit 0.2.
-    ///
-    /// # Errors
-    /// The error that looking at frames raised.
     fn is_importing_named(&self, _modules: &[String]) -> Result<bool, Self::Error> {
         Ok(false)
     }
@@ -210,7 +172,6 @@ pub trait Surroundings {
     fn module_being_called(&self) -> Option<String> {
         None
     }
-    /// Returns the packages that are installed.
     fn installed(&self) -> Arc<InstalledPackages> {
         Arc::new(InstalledPackages::read(&[]))
     }
@@ -232,7 +193,6 @@ pub trait Surroundings {
     fn names_of(&self, _address: IpAddr) -> Vec<String> {
         Vec::new()
     }
-    /// Remembers the addresses of a name.
     fn remember(&self, _name: &str, _addresses: &[IpAddr]) {}
     /// Returns whether a socket may be connected beside those that still are.
     fn may_connect(&self, _socket: i32, _most: u32) -> bool {

@@ -5,64 +5,52 @@ use super::stricter;
 use crate::policy::hosts::HostRule;
 use crate::policy::network::{NetworkRules, Ports};
 use crate::policy::packages::{self, no_package};
-use crate::policy::switches::{Switch, Switches};
 use crate::policy::written::spec::{Imports, NetworkUse, OnViolation, Spec};
 use crate::policy::written::values::{Choice, SpecError, Where};
+use crate::policy::written::values::{Switch, Switches};
 
 /// A field of `S`: of a policy, or of its rules for imports or the network.
 #[derive(Debug)]
 pub struct Field<S: 'static> {
     /// The name, in TOML and in Python.
     pub name: &'static str,
-    /// The values that it has.
     pub kind: FieldKind<S>,
     /// Returns whether the field of the first allows something that the second one's does not, where
     /// its kind does not say so.
     compare: Option<fn(&S, &S) -> bool>,
 }
 
-/// The values of a field.
 #[derive(Debug)]
 pub enum FieldKind<S: 'static> {
     /// Anywhere, or at these.
     Places(At<S, Where>, Items),
-    /// A list of names.
     Names(At<S, Vec<String>>, Items),
     /// All, none, or a list of names.
     Choice(At<S, Choice>, Items),
-    /// One of two names.
     Switch(At<S, Switches>, Switch),
-    /// True or false.
     Flag(At<S, bool>),
     /// A number of bytes, or no limit.
     Bytes(At<S, Option<u64>>),
-    /// A number, or no limit.
     Count(At<S, Option<u32>>),
-    /// Any port, or these.
     Ports(At<S, Option<Vec<Ports>>>),
     /// A list of packages; one name stands for itself.
     Packages(At<S, Vec<String>>),
     /// The native code that may be called; `None` if it is not judged.
     Native {
-        /// Returns the value.
         get: fn(&S) -> Option<&Choice>,
-        /// Sets the value.
         set: fn(&mut S, Option<Choice>),
     },
     /// The answer to a violation, which may be a function of the host.
     OnViolation(At<S, OnViolation>),
     /// The modules that may be imported, or these and those that may not.
     Imports(At<S, Imports>),
-    /// The network: all, none, or rules.
     Network(At<S, NetworkUse>),
 }
 
 /// The place of a field in `S`.
 #[derive(Debug)]
 pub struct At<S: 'static, T: 'static> {
-    /// Returns the value.
     pub get: fn(&S) -> &T,
-    /// Returns the value, to be changed.
     pub get_mut: fn(&mut S) -> &mut T,
 }
 
@@ -131,7 +119,6 @@ const PROGRAMS: Items = Items {
     },
 };
 
-/// Modules.
 pub const MODULES: Items = Items {
     many: "modules",
     one: "a module's name",
@@ -144,7 +131,6 @@ const IMPORTED: Items = Items {
     ..MODULES
 };
 
-/// Packages.
 pub const PACKAGES: Items = Items {
     many: "packages",
     one: "a package's name",
@@ -195,7 +181,6 @@ pub static FIELDS: [Field<Spec>; 15] = [
     field("packages", FieldKind::Packages(at!(Spec.packages))),
 ];
 
-/// The fields of the rules for imports.
 pub static IMPORTS: [Field<Imports>; 2] = [
     field("allow", FieldKind::Choice(at!(Imports.allow), MODULES))
         .compared(|new, old| !stricter::are_modules_of(&new.allow, &old.allow)),
@@ -203,7 +188,6 @@ pub static IMPORTS: [Field<Imports>; 2] = [
         .compared(|new, old| !stricter::are_within(&old.block, &new.block)),
 ];
 
-/// The fields of the rules for the network.
 pub static NETWORK: [Field<NetworkRules>; 7] = [
     field("hosts", FieldKind::Places(at!(NetworkRules.hosts), HOSTS))
         .compared(stricter::has_more_hosts),
@@ -276,18 +260,15 @@ impl<S> Field<S> {
     }
 }
 
-/// Returns the name of a value.
 pub fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> Option<&'static str> {
     let found = names.iter().find(|(_, named)| named == value);
     found.map(|(name, _)| *name)
 }
 
-/// Returns the field of this name.
 pub fn find<S>(fields: &'static [Field<S>], name: &str) -> Option<&'static Field<S>> {
     fields.iter().find(|field| field.name == name)
 }
 
-/// Returns the names of fields.
 pub fn names<S>(fields: &'static [Field<S>]) -> Vec<&'static str> {
     fields.iter().map(|field| field.name).collect()
 }
@@ -297,14 +278,13 @@ fn validate<S>(fields: &[Field<S>], of: &S, prefix: &str) -> Result<(), SpecErro
     fields.iter().try_for_each(|field| {
         let key = format!("{prefix}{}", field.name);
         match &field.kind {
-            FieldKind::Places(at, items) => match (at.get)(of) {
-                Where::Anywhere => Ok(()),
-                Where::Below(names) => check(&key, names, items),
-            },
+            FieldKind::Places(at, items) => check(&key, (at.get)(of).names(), items),
             FieldKind::Names(at, items) => check(&key, (at.get)(of), items),
-            FieldKind::Choice(at, items) => check(&key, named((at.get)(of)), items),
+            FieldKind::Choice(at, items) => check(&key, (at.get)(of).names(), items),
             FieldKind::Packages(at) => check(&key, (at.get)(of), &PACKAGES),
-            FieldKind::Native { get, .. } => check(&key, get(of).map_or(&[], named), &MODULES),
+            FieldKind::Native { get, .. } => {
+                check(&key, get(of).map_or(&[], Choice::names), &MODULES)
+            }
             FieldKind::Imports(at) => validate(&IMPORTS, (at.get)(of), "imports."),
             FieldKind::Network(at) => match (at.get)(of) {
                 NetworkUse::Rules(rules) => validate(&NETWORK, rules, "network."),
@@ -350,13 +330,6 @@ impl NetworkRules {
     /// `SpecError::Value`.
     pub fn validate(&self) -> Result<(), SpecError> {
         validate(&NETWORK, self, "network.")
-    }
-}
-
-fn named(choice: &Choice) -> &[String] {
-    match choice {
-        Choice::All(_) => &[],
-        Choice::Named(names) => names,
     }
 }
 

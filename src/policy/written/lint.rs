@@ -17,7 +17,7 @@ pub struct LintFinding<'a> {
 pub fn lint(found: &LintFinding<'_>) -> Vec<String> {
     let spec = found.spec;
     let mut lints = Vec::new();
-    let (write, read) = (below(&spec.write), below(&spec.read));
+    let (write, read) = (spec.write.names(), spec.read.names());
     for (field, paths) in [("write", write), ("read", read), ("block", &spec.block[..])] {
         covered(field, paths, &mut lints);
     }
@@ -38,13 +38,9 @@ pub fn lint(found: &LintFinding<'_>) -> Vec<String> {
     if writes_nowhere && spec.max_bytes.is_some() {
         lints.push("max_bytes: nothing may be written anyway".to_owned());
     }
-    if let Choice::Named(names) = &spec.commands {
-        for &index in &found.missing_programs {
-            lints.push(format!(
-                "commands[{index}]: there is no program {:?}",
-                names[index]
-            ));
-        }
+    for &index in &found.missing_programs {
+        let name = &spec.commands.names()[index];
+        lints.push(format!("commands[{index}]: there is no program {name:?}"));
     }
     variables(spec, &mut lints);
     modules(spec, &mut lints);
@@ -74,13 +70,6 @@ pub fn lint(found: &LintFinding<'_>) -> Vec<String> {
     lints
 }
 
-fn below(place: &Where) -> &[String] {
-    match place {
-        Where::Anywhere => &[],
-        Where::Below(paths) => paths,
-    }
-}
-
 /// Paths that are inside another of the same list.
 fn covered(field: &str, paths: &[String], lints: &mut Vec<String>) {
     for (index, path) in paths.iter().enumerate() {
@@ -97,10 +86,7 @@ fn covered(field: &str, paths: &[String], lints: &mut Vec<String>) {
 }
 
 fn variables(spec: &Spec, lints: &mut Vec<String>) {
-    let Choice::Named(names) = &spec.env else {
-        return;
-    };
-    for (index, name) in names.iter().enumerate() {
+    for (index, name) in spec.env.names().iter().enumerate() {
         // A pattern does not allow the dangerous variables that begin so.
         if let Some(start) = name.strip_suffix('*')
             && !start.is_empty()
@@ -121,13 +107,11 @@ fn modules(spec: &Spec, lints: &mut Vec<String>) {
             .iter()
             .position(|block| is_within_module(name, block))
     };
-    if let Choice::Named(names) = &spec.imports.allow {
-        for (index, name) in names.iter().enumerate() {
-            if let Some(block) = blocked(name) {
-                lints.push(format!(
-                    "imports.allow[{index}]: {name:?} is in imports.block[{block}]"
-                ));
-            }
+    for (index, name) in spec.imports.allow.names().iter().enumerate() {
+        if let Some(block) = blocked(name) {
+            lints.push(format!(
+                "imports.allow[{index}]: {name:?} is in imports.block[{block}]"
+            ));
         }
     }
     if spec.imports.allow == Choice::All(false) && !blocks.is_empty() {
@@ -147,69 +131,6 @@ fn modules(spec: &Spec, lints: &mut Vec<String>) {
             lints.push(format!(
                 "import_allow[{index}]: another name has {name:?} in it already"
             ));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of(text: &str) -> Vec<String> {
-        let spec = Spec::from_toml(text, false).unwrap();
-        lint(&LintFinding {
-            spec: &spec,
-            missing_programs: Vec::new(),
-        })
-    }
-
-    #[test]
-    fn names_what_never_applies() {
-        for (text, lints) in [
-            ("", vec![]),
-            ("write = ['/a', '/b', '.']\nblock = ['/a/x']", vec![]),
-            (
-                "write = ['/a', '/a/b', '/a']",
-                vec![
-                    "write[1]: \"/a/b\" is inside write[0], \"/a\"",
-                    "write[2]: \"/a\" is inside write[0], \"/a\"",
-                ],
-            ),
-            (
-                "write = ['/a/b']\nblock = ['/a']",
-                vec!["write[0]: \"/a/b\" is inside block[0], \"/a\""],
-            ),
-            (
-                "protect = ['x']\nmax_bytes = 1",
-                vec![
-                    "protect: nothing may be written anyway",
-                    "max_bytes: nothing may be written anyway",
-                ],
-            ),
-            (
-                "env = ['LD_*', 'MY_*', '*']",
-                vec!["env[0]: \"LD_*\" stands for dangerous variables alone, which need naming"],
-            ),
-            (
-                "import_allow = ['a.b', 'c']\nimports = {allow = ['a.b'], block = ['a']}",
-                vec![
-                    "imports.allow[0]: \"a.b\" is in imports.block[0]",
-                    "import_allow[0]: \"a.b\" is in imports.block[0]",
-                ],
-            ),
-            (
-                "import_allow = ['a.b', 'a']",
-                vec!["import_allow[0]: another name has \"a.b\" in it already"],
-            ),
-            (
-                "[network]\nhosts = ['10.0.0.1', 'a.org']\nblock = ['10.0.0.0/8', 'a.org']",
-                vec![
-                    "network.hosts[0]: \"10.0.0.1\" is in block",
-                    "network.hosts[1]: \"a.org\" is in block",
-                ],
-            ),
-        ] {
-            assert_eq!(of(text), lints, "{text}");
         }
     }
 }

@@ -4,7 +4,6 @@ pub mod approved;
 pub mod fields;
 pub mod landings;
 pub mod lint;
-pub mod presets;
 pub mod spec;
 pub mod stricter;
 pub mod suggested;

@@ -1,10 +1,10 @@
-//! A policy as it is written: the fields that a host sets.
+//! A policy as it is written: the fields that a host sets, and presets to begin with.
 //!
 //! Paths are as given, `'.'` and `'~'` included; they are resolved when a guard is made.
 
 use crate::policy::files::places::PRESET;
 use crate::policy::network::NetworkRules;
-use crate::policy::switches::Switches;
+use crate::policy::written::values::Switches;
 use crate::policy::written::values::{Choice, Where};
 
 /// The modules that may be imported if they are not imported yet.
@@ -21,8 +21,17 @@ pub struct Imports {
 pub enum NetworkUse {
     /// Everything (`true`), or nothing (`false`).
     All(bool),
-    /// According to these rules.
     Rules(Box<NetworkRules>),
+}
+
+impl NetworkUse {
+    /// The rules; without some, those that let no host be reached.
+    pub fn rules(&self) -> NetworkRules {
+        match self {
+            Self::Rules(rules) => NetworkRules::clone(rules),
+            Self::All(_) => NetworkRules::to_no_host(),
+        }
+    }
 }
 
 /// The answer to a violation.
@@ -47,12 +56,9 @@ impl OnViolation {
     ];
 }
 
-/// The contents of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
-    /// Where may be written.
     pub write: Where,
-    /// Where may be read.
     pub read: Where,
     /// The paths that nothing may open, inside a root too.
     pub block: Vec<String>,
@@ -66,18 +72,14 @@ pub struct Spec {
     pub env: Choice,
     /// Packages whose import may do what the policy denies otherwise.
     pub import_allow: Vec<String>,
-    /// The switches that are on.
     pub switches: Switches,
     /// True if what native code does is not judged, all of which may be called then: `native` is
     /// `"unjudged"`.
     pub native_unjudged: bool,
     /// The native modules from outside the standard library that may be called.
     pub native: Choice,
-    /// The answer to a violation.
     pub on_violation: OnViolation,
-    /// The modules that may be imported.
     pub imports: Imports,
-    /// The use that code may make of the network.
     pub network: NetworkUse,
     /// Packages that may do what they need; `"data"` names all that are declared.
     pub packages: Vec<String>,
@@ -120,12 +122,10 @@ impl Spec {
     }
 
     /// Returns the native code that may be called; `None` if what it does is not judged.
-    #[must_use]
     pub fn judged_native(&self) -> Option<&Choice> {
         (!self.native_unjudged).then_some(&self.native)
     }
 
-    /// The names that are kept from writing.
     pub fn protected_names(&self) -> impl Iterator<Item = &str> {
         let (preset, own): (&[&str], &[String]) = match &self.protect {
             Choice::All(true) => (PRESET, &[]),
@@ -135,3 +135,86 @@ impl Spec {
         preset.iter().copied().chain(own.iter().map(String::as_str))
     }
 }
+
+/// The presets by name. A field that a text leaves out has its default.
+pub const PRESETS: &[(&str, &str)] = &[
+    (
+        "readonly",
+        "\
+write = []
+env = true
+import_allow = [\"*\"]
+threads = \"inherit\"
+native = true
+network = false
+",
+    ),
+    (
+        "workspace",
+        // The network of this machine alone. Connections to it go nowhere else, and its servers are
+        // reached from nowhere else.
+        "\
+write = [\".\"]
+env = true
+import_allow = [\"*\"]
+threads = \"inherit\"
+native = true
+packages = [\"data\"]
+
+[network]
+hosts = [\"127.0.0.0/8\", \"::1\"]
+listen = [\"127.0.0.0/8\", \"::1\"]
+unix = [\".\"]
+lookup = false
+",
+    ),
+    (
+        "notebook",
+        "\
+write = [\".\"]
+env = true
+import_allow = [\"*\"]
+threads = \"inherit\"
+native = true
+network = true
+packages = [\"data\"]
+",
+    ),
+    (
+        "sandbox",
+        // The kernel holds the rest: what native code, threads and programs do.
+        "\
+write = []
+read = []
+env = true
+import_allow = [\"*\"]
+threads = \"inherit\"
+native = true
+network = false
+",
+    ),
+    (
+        "fastaudit-0.1",
+        "\
+write = []
+protect = false
+env = false
+threads = \"deny\"
+unknown_events = \"allow\"
+native = false
+network = true
+",
+    ),
+    (
+        "fastaudit-0.2",
+        "\
+write = []
+protect = false
+env = true
+threads = \"deny\"
+unknown_events = \"deny\"
+native = false
+network = false
+",
+    ),
+];

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::policy::files::path::is_within;
 use crate::policy::files::places::Protected;
-use crate::policy::files::roots::is_within;
 use crate::policy::learn::{Need, parent_of};
 use crate::policy::network::{HostRules, NetworkRules};
-use crate::policy::switches::Switch;
 use crate::policy::written::spec::{NetworkUse, OnViolation, Spec};
-use crate::policy::written::values::{Choice, Where};
+use crate::policy::written::values::Switch;
+use crate::policy::written::values::{Choice, Where, add};
 
 /// Returns the least policy that meets the needs; fields that needs do not concern are as in
 /// `base`.
@@ -38,10 +38,8 @@ pub fn suggest(
             Need::Native(module) => native.push(module.clone()),
             Need::ImportOf(package) => spec.import_allow.push(package.clone()),
             Need::Module(module) => {
-                if let Choice::Named(names) = &mut spec.imports.allow
-                    && !names.contains(module)
-                {
-                    names.push(module.clone());
+                if let Choice::Named(names) = &mut spec.imports.allow {
+                    add(names, module.clone());
                 }
             }
             _ => {}
@@ -58,9 +56,9 @@ pub fn suggest(
     });
     spec.read = Where::Below(generalised(&read, threshold, &list));
     spec.protect = protect(base, &written);
-    spec.commands = some(programs);
-    spec.env = some(variables);
-    spec.set_native(Some(some(native)));
+    spec.commands = Choice::of(programs);
+    spec.env = Choice::of(variables);
+    spec.set_native(Some(Choice::of(native)));
     for switch in Switch::ALL {
         let is_kept = switch.by_default() && base.switches.has(switch);
         let is_on = is_kept || needs.contains(&Need::Switch(switch));
@@ -70,14 +68,6 @@ pub fn suggest(
     spec.max_bytes = None;
     spec.on_violation = OnViolation::Raise;
     spec
-}
-
-fn some(names: Vec<String>) -> Choice {
-    if names.is_empty() {
-        Choice::All(false)
-    } else {
-        Choice::Named(names)
-    }
 }
 
 /// Returns the names that stay protected: those by which nothing was written.
@@ -153,9 +143,8 @@ fn generalised(
 
 fn network(needs: &BTreeSet<Need>) -> NetworkUse {
     let mut rules = NetworkRules {
-        hosts: Where::Below(Vec::new()),
         lookup: false,
-        ..NetworkRules::default()
+        ..NetworkRules::to_no_host()
     };
     let (mut hosts, mut listen, mut unix) = (Vec::new(), Vec::new(), Vec::new());
     for need in needs {
@@ -179,7 +168,7 @@ fn network(needs: &BTreeSet<Need>) -> NetworkUse {
         return NetworkUse::All(false);
     }
     rules.hosts = Where::Below(hosts);
-    rules.listen = some(listen);
+    rules.listen = Choice::of(listen);
     rules.unix = Where::Below(unix);
     NetworkUse::Rules(Box::new(rules))
 }
@@ -187,95 +176,6 @@ fn network(needs: &BTreeSet<Need>) -> NetworkUse {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn of(needs: &[Need], listed: &[&str]) -> Spec {
-        let needs = needs.iter().cloned().collect();
-        suggest(&Spec::default(), &needs, 3, |_| {
-            Some(listed.iter().map(|name| name.as_bytes().to_vec()).collect())
-        })
-    }
-
-    fn write(path: &str) -> Need {
-        Need::Write(path.as_bytes().to_vec())
-    }
-
-    fn below(paths: &[&str]) -> Where {
-        Where::Below(paths.iter().map(|&path| path.to_owned()).collect())
-    }
-
-    #[test]
-    fn nothing_needs_nothing() {
-        let spec = of(&[], &[]);
-        assert_eq!(spec.write, below(&[]));
-        assert_eq!(spec.read, below(&[]));
-        assert_eq!(spec.network, NetworkUse::All(false));
-        assert_eq!(spec.commands, Choice::All(false));
-    }
-
-    #[test]
-    fn a_directory_stands_for_all_that_is_in_it_and_no_less() {
-        let three = [write("/d/a"), write("/d/b"), write("/d/c")];
-        assert_eq!(of(&three, &["a", "b", "c"]).write, below(&["/d"]));
-        assert_eq!(of(&three, &["a"]).write, below(&["/d"]));
-        let exact = below(&["/d/a", "/d/b", "/d/c"]);
-        assert_eq!(of(&three, &["a", "other"]).write, exact);
-        assert_eq!(of(&three[..2], &["a"]).write, below(&["/d/a", "/d/b"]));
-        // Never the top directory.
-        let top = [write("/a"), write("/b"), write("/c")];
-        assert_eq!(of(&top, &[]).write, below(&["/a", "/b", "/c"]));
-    }
-
-    #[test]
-    fn what_lies_inside_is_left_out() {
-        let spec = of(&[write("/d"), write("/d/a"), write("/dx")], &["other"]);
-        assert_eq!(spec.write, below(&["/d", "/dx"]));
-    }
-
-    #[test]
-    fn temporary_files_need_a_root_and_any_will_do() {
-        let temporary = Need::Temporary {
-            path: b"/tmp/fastaudit-a/b".to_vec(),
-            writes: true,
-            host: b"/tmp".to_vec(),
-        };
-        assert_eq!(
-            of(std::slice::from_ref(&temporary), &[]).write,
-            below(&["/tmp"])
-        );
-        let spec = of(&[temporary, write("/d")], &[]);
-        assert_eq!(spec.write, below(&["/d"]));
-        assert_eq!(spec.read, below(&[]));
-    }
-
-    #[test]
-    fn hosts_have_their_ports() {
-        let spec = of(
-            &[
-                Need::Connect("a.org".to_owned(), 443),
-                Need::Connect("b.org".to_owned(), 0),
-                Need::Connect("127.0.0.1".to_owned(), u16::MAX),
-                Need::Listen("[::1]".to_owned(), 80),
-            ],
-            &[],
-        );
-        let NetworkUse::Rules(rules) = spec.network else {
-            panic!("no rules");
-        };
-        assert_eq!(rules.hosts, below(&["127.0.0.1", "a.org:443", "b.org:0"]));
-        assert_eq!(rules.listen, Choice::Named(vec!["[::1]:80".to_owned()]));
-        assert!(rules.lookup);
-    }
-
-    #[test]
-    fn names_that_were_written_are_no_longer_protected() {
-        let spec = of(&[write("/a/.git/hooks/x")], &["other"]);
-        let Choice::Named(names) = &spec.protect else {
-            panic!("all are protected");
-        };
-        assert!(!names.contains(&".git/hooks".to_owned()));
-        assert!(names.contains(&".ssh".to_owned()));
-        assert_eq!(of(&[write("/a/x")], &["other"]).protect, Choice::All(true));
-    }
 
     proptest::proptest! {
         /// Holds whatever the paths are, and whatever else exists.
@@ -286,7 +186,7 @@ mod tests {
             threshold in 1_usize..4,
         ) {
             let is_in = |path: &str, dir: &str| {
-                crate::policy::files::roots::is_within(path.as_bytes(), dir.as_bytes())
+                crate::policy::files::path::is_within(path.as_bytes(), dir.as_bytes())
             };
             // A directory that holds a needed path may be needed itself.
             let others: Vec<_> = others
@@ -299,7 +199,7 @@ mod tests {
                 let names = all.filter_map(|path| path.strip_prefix(&dir)?.split('/').next());
                 Some(names.map(|name| name.as_bytes().to_vec()).collect())
             };
-            let needs = needed.iter().map(|path| write(path)).collect();
+            let needs = needed.iter().map(|path| Need::Write(path.clone().into_bytes())).collect();
             let spec = suggest(&Spec::default(), &needs, threshold, list);
             let Where::Below(roots) = spec.write else {
                 panic!("anywhere");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::policy::files::roots::is_within;
+use crate::policy::files::path::is_within;
 
 /// The section of a `pyproject.toml`.
 pub const SECTION: &str = "tool.fastaudit";
@@ -16,13 +16,34 @@ pub enum Where {
     Below(Vec<String>),
 }
 
+impl Where {
+    pub fn names(&self) -> &[String] {
+        match self {
+            Self::Anywhere => &[],
+            Self::Below(names) => names,
+        }
+    }
+
+    pub fn add(&mut self, name: String) {
+        if let Self::Below(names) = self {
+            add(names, name);
+        }
+    }
+
+    pub fn extend(&mut self, more: &Self) {
+        match more {
+            Self::Anywhere => *self = Self::Anywhere,
+            Self::Below(names) => names.iter().for_each(|name| self.add(name.clone())),
+        }
+    }
+}
+
 /// A choice of things: all, none, or the named ones. The field says what "all" leaves out, if
 /// anything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Choice {
     /// All (`true`), or none (`false`).
     All(bool),
-    /// These.
     Named(Vec<String>),
 }
 
@@ -33,6 +54,45 @@ impl Choice {
             Self::All(all) => *all,
             Self::Named(names) => names.iter().any(|name| is_within_module(module, name)),
         }
+    }
+
+    /// These names, or none.
+    pub fn of(names: Vec<String>) -> Self {
+        match names.is_empty() {
+            true => Self::All(false),
+            false => Self::Named(names),
+        }
+    }
+
+    pub fn names(&self) -> &[String] {
+        match self {
+            Self::All(_) => &[],
+            Self::Named(names) => names,
+        }
+    }
+
+    pub fn add(&mut self, name: String) {
+        match self {
+            Self::All(true) => {}
+            Self::All(false) => *self = Self::Named(vec![name]),
+            Self::Named(names) => add(names, name),
+        }
+    }
+
+    pub fn extend(&mut self, more: &Self) {
+        match (&mut *self, more) {
+            (Self::All(true), _) | (_, Self::All(false)) => {}
+            (Self::Named(_), Self::Named(names)) => {
+                names.iter().for_each(|name| self.add(name.clone()));
+            }
+            (_, more) => self.clone_from(more),
+        }
+    }
+}
+
+pub fn add(names: &mut Vec<String>, name: String) {
+    if !names.contains(&name) {
+        names.push(name);
     }
 }
 
@@ -56,22 +116,18 @@ pub fn is_in(path: &str, dir: &str) -> bool {
 /// The error in a policy that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecError {
-    /// The text is no TOML.
     Syntax(String),
     /// It has no such section.
     NoSection,
     /// A key that no such table has.
     UnknownKey {
-        /// The key.
         key: String,
-        /// The keys of the table.
         keys: Vec<&'static str>,
     },
     /// A value of another type than the field has.
     Type {
         /// The key, with an index if it is an item.
         key: String,
-        /// The values that are accepted.
         accepted: String,
         /// The kind of value given.
         given: &'static str,
@@ -108,3 +164,66 @@ impl fmt::Display for SpecError {
 }
 
 impl std::error::Error for SpecError {}
+
+/// A permission that a field gives when it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Switch {
+    /// Starting threads, which run under the same guard.
+    Threads,
+    /// Events that the tables do not name.
+    UnknownEvents,
+}
+
+impl Switch {
+    pub const ALL: [Self; 2] = [Self::Threads, Self::UnknownEvents];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Threads => "threads",
+            Self::UnknownEvents => "unknown_events",
+        }
+    }
+
+    /// The names of its values, first that of the default.
+    pub const fn values(self) -> [(&'static str, bool); 2] {
+        match self {
+            Self::Threads => [("deny", false), ("inherit", true)],
+            Self::UnknownEvents => [("allow", true), ("deny", false)],
+        }
+    }
+
+    /// True if it is on in a policy that does not name it.
+    pub const fn by_default(self) -> bool {
+        self.values()[0].1
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Switches(u8);
+
+impl Switches {
+    #[inline]
+    pub fn has(self, switch: Switch) -> bool {
+        self.0 & (1 << switch as u8) != 0
+    }
+
+    pub fn set(&mut self, switch: Switch, on: bool) {
+        let bit = 1 << switch as u8;
+        self.0 = if on { self.0 | bit } else { self.0 & !bit };
+    }
+
+    /// Turns on what others turned on that is off by default.
+    pub fn add(&mut self, more: Self) {
+        self.0 |= more.0 & !Self::default().0;
+    }
+}
+
+impl Default for Switches {
+    fn default() -> Self {
+        let mut switches = Self(0);
+        for switch in Switch::ALL {
+            switches.set(switch, switch.by_default());
+        }
+        switches
+    }
+}

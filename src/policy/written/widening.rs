@@ -4,29 +4,26 @@ use std::collections::BTreeSet;
 
 use crate::policy::environment::Environment;
 use crate::policy::files::os::Os;
-use crate::policy::files::roots::is_within;
+use crate::policy::files::path::is_within;
 use crate::policy::hosts::HostRule;
 use crate::policy::learn::{self, Need};
 use crate::policy::network::{
-    Destination, HostRules, Network, NetworkRules, Part, Reach, plain_name,
+    Destination, HostRules, Network, NetworkRules, Part, Ports, Reach, plain_name,
 };
 use crate::policy::operation::Why;
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::suggested;
-use crate::policy::written::values::{Choice, Where, is_within_module};
+use crate::policy::written::values::{Choice, Where, add, is_within_module};
 
 /// A need that a policy does not meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
-    /// The need.
     pub need: Need,
-    /// The reason for the denial.
     pub why: Why,
     /// The least root that approves it, for a root that does not approve its own entry.
     pub root: Option<Vec<u8>>,
     /// True if the need is for an existing file, not for an entry of a directory.
     pub is_file: bool,
-    /// True if there is a directory at the place.
     pub is_dir: bool,
 }
 
@@ -52,7 +49,6 @@ pub trait Places {
     /// files of a user may not.
     fn may_stand_for_its_files(&self, dir: &[u8]) -> bool;
 
-    /// Returns whether there is a file at this path.
     fn is_file(&self, path: &[u8]) -> bool;
 }
 
@@ -71,7 +67,7 @@ pub fn widened<'a>(
 
 fn widen(spec: &mut Spec, lack: &Lack, places: &impl Places) {
     match (&lack.need, lack.why) {
-        (Need::ImportOf(package), _) => add(&mut spec.import_allow, package),
+        (Need::ImportOf(package), _) => add(&mut spec.import_allow, package.clone()),
         (Need::Write(path) | Need::Read(path), Why::Blocked) => unblock(spec, path, places),
         (Need::Write(path), Why::Protected) => {
             spec.protect = suggested::protect(spec, &BTreeSet::from([path.clone()]));
@@ -83,18 +79,18 @@ fn widen(spec: &mut Spec, lack: &Lack, places: &impl Places) {
         (Need::Program(path), _) if path.is_empty() => spec.commands = Choice::All(true),
         (Need::Program(path), _) => {
             if let Ok(path) = std::str::from_utf8(path) {
-                add_choice(&mut spec.commands, path);
+                spec.commands.add(path.to_owned());
             }
         }
         (Need::Module(module), _) => {
             let imports = &mut spec.imports;
             imports.block.retain(|name| !is_within_module(module, name));
             if !imports.allow.has_module(module) {
-                add_choice(&mut imports.allow, module);
+                imports.allow.add(module.clone());
             }
         }
-        (Need::Native(package), _) => add_choice(&mut spec.native, package),
-        (Need::Package(package), _) => add(&mut spec.packages, package),
+        (Need::Native(package), _) => spec.native.add(package.clone()),
+        (Need::Package(package), _) => add(&mut spec.packages, package.clone()),
         (Need::Switch(switch), _) => spec.switches.set(*switch, true),
         (Need::Bytes(bytes), _) => {
             // A file that is written piece by piece would otherwise need one more each time.
@@ -103,20 +99,6 @@ fn widen(spec: &mut Spec, lack: &Lack, places: &impl Places) {
         }
         (need, Why::Network(part)) => widen_network(&mut spec.network, need, part),
         _ => {}
-    }
-}
-
-fn add(names: &mut Vec<String>, name: &str) {
-    if !names.iter().any(|own| own == name) {
-        names.push(name.to_owned());
-    }
-}
-
-fn add_choice(choice: &mut Choice, name: &str) {
-    match choice {
-        Choice::All(true) => {}
-        Choice::All(false) => *choice = Choice::Named(vec![name.to_owned()]),
-        Choice::Named(names) => add(names, name),
     }
 }
 
@@ -134,7 +116,7 @@ fn add_variable(env: &mut Choice, name: &str) {
             names.retain(|own| !is_harmless(own));
             names.insert(0, "*".to_owned());
         }
-        env => add_choice(env, name),
+        env => env.add(name.to_owned()),
     }
 }
 
@@ -188,29 +170,18 @@ fn widen_network(network: &mut NetworkUse, need: &Need, part: Part) {
         *network = NetworkUse::All(true);
         return;
     }
-    let rules = match network {
-        NetworkUse::All(true) => return,
-        NetworkUse::All(false) => {
-            let rules = NetworkRules {
-                hosts: Where::Below(Vec::new()),
-                ..NetworkRules::default()
-            };
-            *network = NetworkUse::Rules(Box::new(rules));
-            return widen_network(network, need, part);
-        }
-        NetworkUse::Rules(rules) => rules,
-    };
+    if *network == NetworkUse::All(true) {
+        return;
+    }
+    let mut rules = network.rules();
     match need {
-        Need::Connect(host, port) => reach(rules, host, *port, part),
-        Need::Listen(host, port) => add_choice(&mut rules.listen, &format!("{host}:{port}")),
-        Need::Unix(path) => {
-            if let Where::Below(paths) = &mut rules.unix {
-                add(paths, path);
-            }
-        }
+        Need::Connect(host, port) => reach(&mut rules, host, *port, part),
+        Need::Listen(host, port) => rules.listen.add(format!("{host}:{port}")),
+        Need::Unix(path) => rules.unix.add(path.clone()),
         Need::NameOfAddress => rules.lookup = true,
         _ => {}
     }
+    *network = NetworkUse::Rules(Box::new(rules));
 }
 
 /// Changes rules so that a host may be reached at a port, `u16::MAX` for any.
@@ -245,173 +216,11 @@ fn reach(rules: &mut NetworkRules, host: &str, port: u16, part: Part) {
         false => format!("{host}:{port}"),
     };
     match (denied(rules), &mut rules.hosts, &mut rules.ports) {
-        (Some(Part::Hosts | Part::Ports), Where::Below(hosts), _) => add(hosts, &shown),
+        (Some(Part::Hosts | Part::Ports), Where::Below(hosts), _) => add(hosts, shown),
         (Some(Part::Ports), Where::Anywhere, ports) if port == u16::MAX => *ports = None,
         (Some(Part::Ports), Where::Anywhere, Some(ports)) => {
-            ports.push(crate::policy::network::Ports::one(port));
+            ports.push(Ports::one(port));
         }
         _ => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policy::switches::Switch;
-
-    struct Flat;
-
-    impl Places for Flat {
-        fn resolve(&self, path: &str) -> Option<Vec<u8>> {
-            Some(path.as_bytes().to_vec())
-        }
-
-        fn may_stand_for_its_files(&self, dir: &[u8]) -> bool {
-            dir == b"/d"
-        }
-
-        fn is_file(&self, path: &[u8]) -> bool {
-            path != b"/d/dir"
-        }
-    }
-
-    fn wide(text: &str, lacks: &[Lack]) -> Spec {
-        let spec = Spec::from_toml(text, false).unwrap();
-        widened(&spec, lacks, &Flat)
-    }
-
-    #[track_caller]
-    fn becomes(text: &str, need: Need, why: Why, wanted: &str) {
-        let spec = wide(text, &[Lack::new(need, why)]);
-        assert_eq!(spec, Spec::from_toml(wanted, false).unwrap(), "{text}");
-        // It is enough.
-        let written = spec.to_toml().unwrap();
-        assert!(Spec::from_toml(&written, false).is_ok());
-    }
-
-    #[test]
-    fn what_was_allowed_stays_so() {
-        let write = |path: &str| Need::Write(path.as_bytes().to_vec());
-        let why = Why::Unapproved;
-        becomes("write = ['.']", write("/x"), why, "write = ['.', '/x']");
-        becomes("write = ['/x']", write("/x"), why, "write = ['/x']");
-        becomes("write = ['/d/a']", write("/d/b"), why, "write = ['/d']");
-        let beside = "write = ['/d/dir', '/d/b']";
-        becomes("write = ['/d/dir']", write("/d/b"), why, beside);
-        becomes(
-            "write = ['/e/a']",
-            write("/e/b"),
-            why,
-            "write = ['/e/a', '/e/b']",
-        );
-        let program = |name: &str| Need::Program(name.as_bytes().to_vec());
-        becomes("", program("ls"), Why::Command, "commands = ['ls']");
-        let two = "commands = ['true', 'ls']";
-        becomes("commands = ['true']", program("ls"), Why::Command, two);
-        becomes(
-            "",
-            Need::Switch(Switch::Threads),
-            Why::Switch(Switch::Threads),
-            "threads = 'inherit'",
-        );
-        let bytes = Need::Bytes;
-        becomes("max_bytes = 5", bytes(6), Why::TooMuch, "max_bytes = 10");
-        becomes("max_bytes = 5", bytes(90), Why::TooMuch, "max_bytes = 90");
-        let import = Need::Module("a.b".to_owned());
-        becomes(
-            "imports = false",
-            import.clone(),
-            Why::Import,
-            "imports = ['a.b']",
-        );
-        let blocks = "imports = {allow = ['c'], block = ['a', 'd']}";
-        let wanted = "imports = {allow = ['c', 'a.b'], block = ['d']}";
-        becomes(blocks, import, Why::Import, wanted);
-        becomes(
-            "block = ['/s', '/t']",
-            write("/s/x"),
-            Why::Blocked,
-            "block = ['/t']",
-        );
-        becomes(
-            "block = ['/s/x', '/t']",
-            write("/s"),
-            Why::Blocked,
-            "block = ['/t']",
-        );
-        becomes(
-            "protect = ['a', 'b/c']",
-            write("/x/b"),
-            Why::Protected,
-            "protect = ['a']",
-        );
-    }
-
-    #[test]
-    fn variables_become_all_that_do_no_harm() {
-        let set = |name: &str| Need::Variable(name.to_owned());
-        let why = Why::Environment;
-        becomes("", set("A"), why, "env = ['A']");
-        becomes("env = true", set("PATH"), why, "env = ['*', 'PATH']");
-        becomes("env = ['A']", set("B"), why, "env = ['*']");
-        becomes("env = ['PATH']", set("B"), why, "env = ['*', 'PATH']");
-        becomes("env = ['PATH', 'B']", set("C"), why, "env = ['*', 'PATH']");
-        becomes(
-            "env = ['*', 'PATH']",
-            set("HOME"),
-            why,
-            "env = ['*', 'PATH', 'HOME']",
-        );
-    }
-
-    #[test]
-    fn packages_become_all_that_are_declared() {
-        let native = |package: &str| Need::Native(package.to_owned());
-        let why = Why::Native;
-        becomes("", native("numpy"), why, "native = ['numpy']");
-        becomes("native = ['a']", native("b"), why, "native = ['a', 'b']");
-        let package = Need::Package("b".to_owned());
-        becomes("packages = ['a']", package, why, "packages = ['a', 'b']");
-    }
-
-    #[test]
-    fn hosts_are_reached_at_their_ports() {
-        let to = |host: &str, port| Need::Connect(host.to_owned(), port);
-        let why = Why::Network;
-        let one = "network = {hosts = ['a.org:443']}";
-        becomes("network = false", to("a.org", 443), why(Part::All), one);
-        let two = "network = {hosts = ['a.org:443', '[::1]:80']}";
-        becomes(one, to("[::1]", 80), why(Part::Hosts), two);
-        let any = "network = {hosts = ['::1']}";
-        becomes(
-            "network = false",
-            to("[::1]", u16::MAX),
-            why(Part::All),
-            any,
-        );
-        // The system handed it out.
-        becomes("network = false", to("[::1]", 40000), why(Part::All), any);
-        let ports = "network = {ports = [443]}";
-        let wanted = "network = {ports = [443, 40000]}";
-        becomes(ports, to("[::1]", 40000), why(Part::Ports), wanted);
-        becomes(
-            ports,
-            to("a.org", 80),
-            why(Part::Ports),
-            "network = {ports = [443, 80]}",
-        );
-        let blocked = "network = {hosts = ['b.org'], block = ['a.org', 'c.org']}";
-        let wanted = "network = {hosts = ['b.org', 'a.org:1'], block = ['c.org']}";
-        becomes(blocked, to("a.org", 1), why(Part::Block), wanted);
-        let listen = Need::Listen("127.0.0.1".to_owned(), 8000);
-        let wanted = "network = {hosts = [], listen = ['127.0.0.1:8000']}";
-        becomes("network = false", listen, why(Part::All), wanted);
-        let unix = Need::Unix("/s".to_owned());
-        let wanted = "network = {hosts = [], unix = ['/s']}";
-        becomes("network = false", unix, why(Part::All), wanted);
-        let most = "network = {max_connections = 2}";
-        let wanted = "network = {max_connections = 3}";
-        becomes(most, to("a.org", 1), why(Part::MaxConnections), wanted);
-        becomes("network = false", Need::OtherNetwork, why(Part::All), "");
     }
 }

@@ -6,7 +6,7 @@ use crate::policy::environment::is_dangerous;
 use crate::policy::learn::Need;
 use crate::policy::network::NetworkRules;
 use crate::policy::operation::Why;
-use crate::policy::sql::names::{self, Database, UriTarget};
+use crate::policy::sql::{self, Database, UriTarget};
 use crate::policy::written::fields::{self, FIELDS, NETWORK};
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where};
@@ -21,7 +21,6 @@ pub enum Words {
     /// In Python, `Policy(write=[…])`.
     #[default]
     Policy,
-    /// In TOML.
     Toml,
     /// In Python, for a sandbox.
     Sandbox,
@@ -47,13 +46,11 @@ impl Words {
         ("fixture", Self::Fixture),
     ];
 
-    /// The wording of a name.
     pub fn named(name: &str) -> Option<Self> {
         let found = Self::NAMED.iter().find(|(own, _)| *own == name);
         found.map(|(_, words)| *words)
     }
 
-    /// Their name.
     pub fn name(self) -> &'static str {
         let found = Self::NAMED.iter().find(|(_, words)| *words == self);
         found.map_or("policy", |(name, _)| name)
@@ -70,7 +67,6 @@ const GIVEN_POLICY: &str = "...";
 /// The wording of a policy in hints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HintStyle {
-    /// The place where it was written.
     pub words: Words,
     /// The text before the options; for a marker, the names of its arguments.
     pub line: String,
@@ -234,11 +230,7 @@ fn added_places(option: &str, own: &Where, wide: &Where) -> Option<String> {
 }
 
 fn added_names(option: &str, own: &Choice, wide: &Choice) -> Option<String> {
-    match (own, wide) {
-        (Choice::Named(own), Choice::Named(wide)) => added(option, own, wide),
-        (Choice::All(_), Choice::Named(wide)) => added(option, &[], wide),
-        _ => None,
-    }
+    added(option, own.names(), wide.names())
 }
 
 /// The hosts that are added, and the addresses to listen at, if nothing else is.
@@ -246,13 +238,7 @@ fn added_hosts(own: &NetworkUse, wide: &NetworkUse) -> Option<String> {
     let NetworkUse::Rules(wide) = wide else {
         return None;
     };
-    let base = match own {
-        NetworkUse::Rules(own) => (**own).clone(),
-        NetworkUse::All(_) => NetworkRules {
-            hosts: Where::Below(Vec::new()),
-            ..NetworkRules::default()
-        },
-    };
+    let base = own.rules();
     let (Where::Below(before), Where::Below(hosts)) = (&base.hosts, &wide.hosts) else {
         return None;
     };
@@ -324,16 +310,17 @@ pub const READ_COPY: &str = "a copy of the database in a root, or 'mode=ro&immut
      reading a database with a write-ahead log makes files beside it";
 
 /// Returns whether a database was to be opened for reading alone.
-#[must_use]
 pub fn reads_logged_database(event: &str, why: Option<Why>, name: &[u8]) -> bool {
     why == Some(Why::Unapproved)
         && event.starts_with("sqlite3.")
-        && matches!(names::parse(name), Database::Uri(UriTarget::ReadShared(_)))
+        && matches!(
+            sql::database_of(name),
+            Database::Uri(UriTarget::ReadShared(_))
+        )
 }
 
 /// Returns the hint for an extension module that may not be loaded; without a field that denies, its
 /// file is in a root.
-#[must_use]
 pub fn import_before(module: &str, why: Option<Why>) -> String {
     let place = match why {
         None => "its file is in a root, where guarded code may have written it",
@@ -344,7 +331,6 @@ pub fn import_before(module: &str, why: Option<Why>) -> String {
 
 /// Returns the hint for an event that a written policy denies, and the policy that would allow it
 /// where one does.
-#[must_use]
 pub fn of_policy(
     told: &HintStyle,
     event: &str,
@@ -382,25 +368,5 @@ fn as_the_kernel_can_hold(lack: &mut Lack) {
     };
     if !lack.is_file && root != b"/" {
         path.clone_from(root);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_as_a_shell_reads_them() {
-        let words = [
-            ("plain/a.txt", "plain/a.txt"),
-            ("", "''"),
-            ("a b'c", "'a b'\"'\"'c'"),
-            ("\u{1b}[2J1", "$'\\033[2J1'"),
-            ("a\n'\\\u{202e}1", "$'a\\012\\'\\\\\\342\\200\\2561'"),
-            ("\u{9b}", "$'\\302\\233'"),
-        ];
-        for (word, shown) in words {
-            assert_eq!(shell_word(word), shown);
-        }
     }
 }

@@ -13,7 +13,7 @@ use crate::policy::files::os::Os;
 use crate::policy::files::places::PRESET;
 use crate::policy::network::{Destination, Part, Reach};
 use crate::policy::written::fields::{FIELDS, names};
-use crate::policy::written::presets;
+use crate::policy::written::spec::PRESETS;
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::wording::{HintStyle, Words};
 use crate::python::api::guard::AuditPerms;
@@ -40,7 +40,7 @@ impl PyPolicy {
     #[classattr]
     #[pyo3(name = "PRESETS")]
     fn presets() -> Vec<&'static str> {
-        presets::PRESETS.iter().map(|(name, _)| *name).collect()
+        PRESETS.iter().map(|(name, _)| *name).collect()
     }
 
     #[new]
@@ -397,9 +397,9 @@ impl PyPolicy {
     #[staticmethod]
     fn preset(py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Self> {
         let name = &str_of("name", name)?;
-        let found = presets::PRESETS.iter().find(|(own, _)| *own == name);
+        let found = PRESETS.iter().find(|(own, _)| *own == name);
         let Some((_, text)) = found else {
-            let names: Vec<_> = presets::PRESETS.iter().map(|(name, _)| *name).collect();
+            let names: Vec<_> = PRESETS.iter().map(|(name, _)| *name).collect();
             let near = suggestion(py, name, &names);
             return Err(PyValueError::new_err(format!(
                 "name must be one of {}, not {name:?}{}{near}",

@@ -12,9 +12,9 @@ use pyo3::prelude::*;
 
 use crate::policy::commands::own_path;
 use crate::policy::files::os::Os;
-use crate::policy::more::More;
 use crate::policy::network::HostRules;
 use crate::policy::written::approved::Kept;
+use crate::policy::written::landings::More;
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where};
 use crate::policy::{Commands, Policy, Roots};

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::policy::files::roots::is_within;
+use crate::policy::files::path::is_within;
 #[cfg(target_os = "linux")]
 use crate::python::cpython::descriptors;
 use crate::python::cpython::once::lock;

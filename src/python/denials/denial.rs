@@ -18,7 +18,7 @@ use pyo3::types::{PyDict, PyString, PyTraceback, PyTuple, PyType};
 use crate::policy::events::{self, EventEffect};
 use crate::policy::judge::Moment;
 use crate::policy::network::Part;
-use crate::policy::switches::Switch;
+use crate::policy::written::values::Switch;
 use crate::policy::written::widening::Lack;
 use crate::policy::written::wording;
 use crate::policy::{Policy, Why};

@@ -10,7 +10,7 @@ use pyo3::types::PyTuple;
 use crate::policy::judge::{self, is_open_for_reading};
 use crate::policy::rules::Rule;
 use crate::policy::rules_02;
-use crate::policy::switches::Switch;
+use crate::policy::written::values::Switch;
 use crate::policy::{Policy, events};
 use crate::python::calls::monitor;
 use crate::python::configuration::config::EventWatch;

@@ -12,7 +12,7 @@ use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
 use crate::policy::judge;
 use crate::policy::rules::Rule;
-use crate::policy::switches::Switch;
+use crate::policy::written::values::Switch;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::{ffi as raw, process};
 use crate::python::guard::entered_at;

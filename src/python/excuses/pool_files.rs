@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
 use crate::policy::files::os::Os;
+use crate::policy::files::path::is_within;
 use crate::policy::files::path::{self, Base, Name, Resolved};
-use crate::policy::files::roots::is_within;
 use crate::policy::judge::{Arguments, Named, PathLikes, Reason};
 use crate::policy::rules::Rule;
 use crate::policy::{Why, events};

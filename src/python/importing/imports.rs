@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
 use crate::policy::distributions::SITES;
-use crate::policy::files::roots::is_within;
+use crate::policy::files::path::is_within;
 use crate::policy::written::values::is_within_module;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::frames;

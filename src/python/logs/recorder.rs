@@ -14,7 +14,7 @@ use crate::policy::files::os::Os;
 use crate::policy::files::path::{Base, Name, Target};
 use crate::policy::learn::Need;
 use crate::policy::network::{Destination, Reach};
-use crate::policy::sql::names::{self, Database};
+use crate::policy::sql::{self, Database};
 use crate::policy::{Operation, Why};
 use crate::python::logs::audit_log::{self, LogFile};
 use crate::python::values::json_line;
@@ -157,7 +157,7 @@ impl Decided {
             Operation::ChangeDirectory { to, .. } => (to, false),
             Operation::LinkTo { at, .. } => (at, true),
             Operation::OpenDatabase(name) => match name {
-                Name::Path(path) if matches!(names::parse(path), Database::File) => {
+                Name::Path(path) if matches!(sql::database_of(path), Database::File) => {
                     (Target::path(path), true)
                 }
                 _ => return,

@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList, PyString, PyTuple};
 
+use crate::policy::commands::{PACKAGES, STARTERS, Worker};
 use crate::policy::environment::is_dangerous;
 use crate::policy::files::os::Os;
-use crate::policy::switches::Switch;
-use crate::policy::workers::{PACKAGES, STARTERS, Worker};
 use crate::policy::written::spec::{OnViolation, Spec};
+use crate::policy::written::values::Switch;
 use crate::policy::written::values::{Where, is_within_module};
 use crate::python::configuration::config::AuditCfg;
 use crate::python::configuration::pool_memory;

@@ -8,7 +8,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
-use crate::policy::switches::Switch;
+use crate::policy::written::values::Switch;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::called::{CalledByTuple, Returned};
 use crate::python::cpython::replace;

@@ -5,7 +5,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple, PyType};
 
-use crate::policy::sql::statements::{OpenedDatabase, may_open, opened, opened_unrun};
+use crate::policy::sql::{OpenedDatabase, may_open, opened, opened_unrun};
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::replace;

@@ -11,7 +11,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
-use crate::policy::switches::Switch;
+use crate::policy::written::values::Switch;
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::functions::Builtin;
 use crate::python::cpython::once::intern;
