@@ -20,7 +20,6 @@ mod frames;
 mod guard;
 mod importing;
 mod logs;
-mod pools;
 mod values;
 mod wrapped;
 

@@ -154,7 +154,7 @@ impl Child {
         {
             use rustix::process::{Signal, set_parent_process_death_signal};
 
-            crate::python::pools::workers::note_confined();
+            crate::python::wrapped::workers::note_confined();
             set_parent_process_death_signal(Some(Signal::KILL)).map_err(os_error)?;
             crate::kernel::landlock::keep_signals_inside(&children.get().signals)?;
         }

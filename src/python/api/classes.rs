@@ -3,21 +3,19 @@
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::python::api::audit_log;
-#[cfg(unix)]
-use crate::python::api::children;
-#[cfg(unix)]
-use crate::python::api::directory;
 use crate::python::api::{
-    confined, fields, guard, policy, recording, supervisor, tool, tool_awaitable, tool_function,
+    audit_log, confined, fields, guard, policy, recording, supervisor, tool, tool_awaitable,
+    tool_function,
 };
+#[cfg(unix)]
+use crate::python::api::{children, directory};
 use crate::python::configuration::{config, temporary};
 use crate::python::denials::{denial, report};
 use crate::python::events::explain;
 use crate::python::frames::tracked_calls;
 use crate::python::guard::{active, tempfile};
 #[cfg(unix)]
-use crate::python::pools::workers;
+use crate::python::wrapped::workers;
 use crate::python::wrapped::{callbacks_later, executors, threads};
 
 /// Makes them all: later there may be no memory, and PyO3 panics then.

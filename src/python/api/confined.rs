@@ -34,7 +34,7 @@ impl Confinement {
     #[doc = doc!("_Confinement.enter")]
     fn enter(&self) -> PyResult<()> {
         #[cfg(unix)]
-        crate::python::pools::workers::note_confined();
+        crate::python::wrapped::workers::note_confined();
         self.confine_thread()
     }
 }

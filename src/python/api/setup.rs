@@ -14,10 +14,10 @@ use crate::python::events::hook;
 use crate::python::frames::with_statement;
 use crate::python::guard::{environment, scope, sealed};
 use crate::python::importing::stdlib;
-#[cfg(unix)]
-use crate::python::pools::workers;
 use crate::python::values::errors;
-use crate::python::wrapped::{callbacks_later, contextvars, lazy_imports, table};
+#[cfg(unix)]
+use crate::python::wrapped::workers;
+use crate::python::wrapped::{callbacks_later, contextvars, imported, table};
 
 /// Makes and lists the native classes.
 pub type Classes = for<'py> fn(Python<'py>) -> PyResult<Vec<Bound<'py, PyType>>>;
@@ -127,7 +127,7 @@ fn wrap(py: Python<'_>) -> PyResult<()> {
     acts::install();
     #[cfg(unix)]
     workers::prepare(py)?;
-    lazy_imports::prepare(py)?;
+    imported::prepare_lazy(py)?;
     table::install(py)?;
     contextvars::install(py)
 }

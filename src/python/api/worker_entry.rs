@@ -8,7 +8,7 @@ use crate::python::api::{installed, setup};
 use crate::python::configuration::pool_memory;
 use crate::python::cpython::calling::Calling;
 use crate::python::excuses::pool_files;
-use crate::python::pools::workers;
+use crate::python::wrapped::workers;
 
 #[doc = doc!("_enter_worker")]
 #[pyfunction]

@@ -25,9 +25,9 @@ use crate::python::guard::active::InForce;
 use crate::python::guard::event::{Event, Probe};
 use crate::python::guard::{monitoring, tempfile};
 use crate::python::importing::imports;
-#[cfg(unix)]
-use crate::python::pools::workers;
 use crate::python::values::{addresses, call_notes, process_start};
+#[cfg(unix)]
+use crate::python::wrapped::workers;
 use crate::python::wrapped::{sockets, threads};
 
 impl<'py> Surroundings for Event<'_, 'py> {

@@ -19,8 +19,8 @@ use crate::python::configuration::pool_memory;
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::event::Event;
 use crate::python::importing::imports;
-use crate::python::pools::workers;
 use crate::python::values::decode;
+use crate::python::wrapped::workers;
 
 /// The directory of the system's shared memory: shm_overview(7).
 const MEMORY: &[u8] = b"/dev/shm";

@@ -19,10 +19,10 @@ use crate::python::excuses::{children_signals, pool_files, unchanging};
 use crate::python::guard::event::Event;
 use crate::python::guard::tempfile;
 use crate::python::importing::imports;
-#[cfg(unix)]
-use crate::python::pools::workers;
 use crate::python::values::process_start;
 use crate::python::wrapped::threads;
+#[cfg(unix)]
+use crate::python::wrapped::workers;
 
 /// Returns whether an event that is about to be denied may pass all the same.
 #[cold]
