@@ -8,8 +8,6 @@ use crate::policy::RuleSet;
 use crate::python::api::readers::{OrDefault, read_bool};
 use crate::python::api::{audit_log, question, setup, wrong_calls};
 use crate::python::callees::distributions;
-#[cfg(unix)]
-use crate::python::callees::extensions;
 use crate::python::calls::monitor;
 use crate::python::configuration::allowed::Allowed;
 use crate::python::configuration::callbacks;
@@ -118,7 +116,7 @@ impl<'py> GuardOptions<'py> {
 fn prepare(py: Python<'_>, allowed: &Allowed, asks: bool) -> PyResult<()> {
     distributions::prepare(py)?;
     #[cfg(unix)]
-    extensions::prepare();
+    distributions::note_beginning();
     let policy = &allowed.policy;
     let records = allowed.records.is_some();
     if policy.network().rules().is_some() || records || asks {

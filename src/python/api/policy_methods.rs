@@ -26,7 +26,7 @@ use crate::python::configuration::resolve;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::events::explain::Explanation;
 use crate::python::guard::scope;
-use crate::python::logs::recorder::Records;
+use crate::python::logs::log::Records;
 use crate::python::values::errors::{self, suggestion};
 
 #[pymethods]

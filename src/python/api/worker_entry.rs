@@ -5,7 +5,7 @@ use pyo3::types::PyDict;
 
 use crate::python::api::policy::PyPolicy;
 use crate::python::api::{installed, setup};
-use crate::python::configuration::pool_memory;
+use crate::python::configuration::temporary;
 use crate::python::cpython::calling::Calling;
 use crate::python::excuses::pool_files;
 use crate::python::wrapped::workers;
@@ -20,7 +20,7 @@ pub fn enter_worker(policy: &Bound<'_, PyPolicy>, monitor_calls: bool, mark: &st
     let options = PyDict::new(py);
     options.set_item("monitor_calls", monitor_calls)?;
     policy.invoke_method("install", (), Some(&options))?;
-    pool_memory::enter(mark);
+    temporary::enter(mark);
     pool_files::note_worker();
     workers::note_worker();
     Ok(())

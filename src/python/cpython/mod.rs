@@ -12,8 +12,6 @@ pub mod callbacks;
 pub mod called;
 pub mod calling;
 pub mod classes;
-#[cfg(unix)]
-pub mod descriptors;
 pub mod ffi;
 pub mod frames;
 pub mod functions;

@@ -26,8 +26,7 @@ use crate::python::callees::caller::Library;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::{Once, intern};
 use crate::python::cpython::{classes, ffi as raw};
-use crate::python::denials::chain;
-use crate::python::denials::first_line::FirstLine;
+use crate::python::denials::text::{self, FirstLine};
 use crate::python::frames::stack::{self, Site};
 use crate::python::guard::entered_at::SourcePlace;
 use crate::python::importing::imports::Importing;
@@ -285,7 +284,7 @@ impl Denial {
         let Ok(traceback) = traceback.cast::<PyTraceback>() else {
             return Ok(before);
         };
-        let chain = chain::shown(traceback.py(), Some(traceback.clone()))?;
+        let chain = text::call_chain(traceback.py(), Some(traceback.clone()))?;
         if chain.len() < before.len() {
             return Ok(before);
         }
@@ -303,7 +302,7 @@ impl Denial {
         if self.decision.told.is_some() {
             return Ok(());
         }
-        self.keep_chain(&chain::shown(py, None)?);
+        self.keep_chain(&text::call_chain(py, None)?);
         Ok(())
     }
 }

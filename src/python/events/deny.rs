@@ -23,7 +23,7 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::intern;
 use crate::python::denials::denial::{self, Asked, Decision, Denial, LegacyContext, Message};
-use crate::python::denials::first_line::FirstLine;
+use crate::python::denials::text::FirstLine;
 use crate::python::events::approval;
 use crate::python::frames::stack;
 use crate::python::guard::entered_at;

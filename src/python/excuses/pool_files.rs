@@ -15,7 +15,7 @@ use crate::policy::files::roots::is_within;
 use crate::policy::judge::{Arguments, Named, PathLikes, Reason};
 use crate::policy::rules::Rule;
 use crate::policy::{Why, events};
-use crate::python::configuration::pool_memory;
+use crate::python::configuration::temporary;
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::event::Event;
 use crate::python::importing::imports;
@@ -176,7 +176,7 @@ fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bo
     Ok(is_of_library
         && match name {
             // The code can ask the tracker to remove any.
-            b"os.remove" => pool_memory::is_marked(path).unwrap_or(is_segment),
+            b"os.remove" => temporary::is_marked(path).unwrap_or(is_segment),
             _ => is_segment,
         })
 }

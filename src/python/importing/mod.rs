@@ -5,5 +5,3 @@ pub mod imports;
 pub mod loaded;
 pub mod loads;
 pub mod stdlib;
-#[cfg(Py_3_12)]
-pub mod stdlib_objects;

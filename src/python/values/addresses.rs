@@ -9,7 +9,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyString};
 
 use crate::policy::judge::{Host, family_of};
 #[cfg(unix)]
-use crate::python::cpython::descriptors;
+use crate::python::cpython::process;
 use crate::python::cpython::{calling, ffi as raw};
 
 pub fn read_host(object: &Bound<'_, PyAny>) -> Option<Host> {
@@ -116,7 +116,7 @@ impl SeenNetwork {
 /// The descriptor of a socket, and the number by which the system knows the socket itself.
 #[cfg(unix)]
 fn identity(fd: i32) -> Option<(i32, u64)> {
-    let stat = descriptors::with(fd, |fd| rustix::fs::fstat(fd))?.ok()?;
+    let stat = process::with_descriptor(fd, |fd| rustix::fs::fstat(fd))?.ok()?;
     Some((fd, stat.st_ino))
 }
 

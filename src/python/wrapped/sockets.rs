@@ -10,10 +10,10 @@ use pyo3::types::{PyList, PyString, PyTuple, PyType};
 use crate::policy::judge::{Host, parse_address};
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling::{self, Calling};
-#[cfg(unix)]
-use crate::python::cpython::descriptors;
 use crate::python::cpython::functions::is_method_descriptor;
 use crate::python::cpython::once::lock;
+#[cfg(unix)]
+use crate::python::cpython::process;
 use crate::python::cpython::slots::Slot;
 use crate::python::cpython::{ffi as raw, replace};
 use crate::python::guard::active::InForce;
@@ -137,7 +137,7 @@ fn is_bound(address: &Bound<'_, PyAny>) -> bool {
 fn listens(descriptor: &Bound<'_, PyAny>) -> bool {
     use rustix::net::sockopt::socket_acceptconn;
 
-    let listens = |number| descriptors::with(number, |fd| socket_acceptconn(fd));
+    let listens = |number| process::with_descriptor(number, |fd| socket_acceptconn(fd));
     matches!(raw::i32_value(descriptor).and_then(listens), Some(Ok(true)))
 }
 

@@ -16,7 +16,7 @@ use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
-use crate::python::cpython::{descriptors, ffi as raw, process};
+use crate::python::cpython::{ffi as raw, process};
 use crate::python::guard::{copies, scope, tempfile};
 use crate::python::importing::imports;
 use crate::python::wrapped::kinds::{Silent, What};
@@ -221,11 +221,11 @@ pub fn wait(called: Called<'_>) -> Returned {
     })
 }
 
-/// The time for a server to end_server by itself, and remove its temporary files, and between looks at it.
+/// The time for a server to end by itself, and remove its temporary files, and between looks at it.
 const PATIENCE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The end_server of the pipe that the server watches: it ends itself when nobody has this open.
+/// The end of the pipe that the server watches: it ends itself when nobody has this open.
 fn alive_pipe(py: Python<'_>) -> PyResult<Option<i32>> {
     let module = raw::imported_module(py, intern!(py, LIBRARY.0))?;
     let Some(module) = module else {
@@ -242,7 +242,7 @@ fn alive_pipe(py: Python<'_>) -> PyResult<Option<i32>> {
 /// Ends a server: by itself, or else by force.
 fn end_server(pid: Pid, alive: Option<i32>) {
     if let Some(alive) = alive {
-        let found = descriptors::with(alive, |fd| fstat(fd)).and_then(Result::ok);
+        let found = process::with_descriptor(alive, |fd| fstat(fd)).and_then(Result::ok);
         let is_pipe =
             found.is_some_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo);
         if is_pipe && close_in_place(alive).is_ok() {
@@ -263,7 +263,7 @@ fn end_server(pid: Pid, alive: Option<i32>) {
 /// Closes a file by another in its place: the library closes the number when the server is gone.
 fn close_in_place(file: i32) -> rustix::io::Result<()> {
     let nothing = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    descriptors::replace(file, &nothing, FdFlags::CLOEXEC)
+    process::replace_descriptor(file, &nothing, FdFlags::CLOEXEC)
 }
 
 /// Returns whether a child has ended; it can still be waited for later.

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
 #[cfg(Py_3_12)]
-use crate::python::calls::tool_functions;
+use crate::python::calls::monitor;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
@@ -54,7 +54,7 @@ impl Lists for Functions {
             }
             #[cfg(Py_3_12)]
             What::ChangesTools(changes) if scope::is_ours() => {
-                tool_functions::call(called, changes)
+                monitor::change_tools(called, changes)
             }
             #[cfg(Py_3_12)]
             What::ChangesTools(_) => called.make(),
@@ -94,7 +94,7 @@ fn wanted(module: &str) -> Vec<(&'static str, What)> {
         "_imp" => all.extend_from_slice(LOADING),
         #[cfg(Py_3_12)]
         "sys.monitoring" => {
-            let changing = tool_functions::FUNCTIONS.iter();
+            let changing = monitor::FUNCTIONS.iter();
             all.extend(changing.map(|(name, changes)| (*name, What::ChangesTools(changes))));
         }
         _ => {}

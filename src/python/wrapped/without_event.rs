@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyString};
 
 use crate::policy::events::EVENTS;
-use crate::python::configuration::pool_memory;
+use crate::python::configuration::temporary;
 use crate::python::cpython::arguments::CallArguments;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::{calling, ffi as raw};
@@ -128,7 +128,7 @@ pub fn call(called: Called<'_>, silent: &Silent) -> Returned {
 /// the process that removes what is left of it, and then that of the host as well.
 pub fn share(called: Called<'_>, silent: &Silent) -> Returned {
     let is_guarded = scope::may_be_guarded();
-    let has_told = pool_memory::has_told();
+    let has_told = temporary::has_told();
     if !is_guarded && !has_told {
         return called.make();
     }
@@ -149,7 +149,7 @@ pub fn share(called: Called<'_>, silent: &Silent) -> Returned {
     let made = called.make();
     let fd = made.object(called.py).filter(|_| marks);
     if let Some(fd) = fd.and_then(|fd| raw::i32_value(&fd)) {
-        pool_memory::put_mark(fd);
+        temporary::put_mark(fd);
     }
     made
 }

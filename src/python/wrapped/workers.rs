@@ -19,14 +19,13 @@ use crate::policy::workers::{PACKAGES, STARTERS, Worker};
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::values::{Where, is_within_module};
 use crate::python::configuration::config::AuditCfg;
-use crate::python::configuration::pool_memory;
+use crate::python::configuration::temporary;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
 use crate::python::cpython::{ffi as raw, frames};
 use crate::python::frames::stack;
 use crate::python::guard::event::Event;
-use crate::python::guard::scope;
-use crate::python::guard::tempfile;
+use crate::python::guard::{scope, tempfile};
 use crate::python::importing::imports;
 use crate::python::values::{decode, simple};
 
@@ -205,7 +204,7 @@ fn guarded<'py>(
         },
         shown(worker.module())?,
         governing.shown()?,
-        shown(pool_memory::mark())?,
+        shown(temporary::mark())?,
     );
     let words = worker.after(&first);
     let words = words
