@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
 use crate::python::acts;
 use crate::python::api::readers::OrDefault;
-use crate::python::api::{fields, tool, wrong_calls};
+use crate::python::api::{fields, setup, tool, wrong_calls};
 use crate::python::calls::monitor;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::configuration::temporary::{self, TemporaryFiles};
@@ -21,7 +21,7 @@ use crate::python::denials::denial;
 #[cfg(unix)]
 use crate::python::guard::copies;
 use crate::python::guard::scope::{self, Current, Entered};
-use crate::python::guard::{sealed, tempfile};
+use crate::python::guard::tempfile;
 use crate::python::logs::log::Log;
 use crate::python::values::{errors, process_start};
 
@@ -63,7 +63,7 @@ impl AuditPerms {
         given: &Bound<'_, PyTuple>,
         named: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Guard> {
-        sealed::restore(slf.py());
+        setup::restore_classes(slf.py());
         if !given.is_empty() || named.is_some() {
             let call = slf.get().config(slf.py()).get().call();
             wrong_calls::check_bare(call, given, named)?;
@@ -247,7 +247,7 @@ impl Guard {
     }
 
     pub fn enter(&self, py: Python<'_>) -> PyResult<()> {
-        sealed::restore(py);
+        setup::restore_classes(py);
         let log = match &*lock(&self.state) {
             State::Left(log) if self.goes_on.load(Ordering::Relaxed) => log.clone(),
             State::Left(_) => None,
@@ -312,7 +312,7 @@ impl Guard {
             *lock(&self.state) = State::Entered(entered);
             return Err(errors::left_elsewhere(py, error));
         }
-        sealed::restore(py);
+        setup::restore_classes(py);
         // It is left in any case, even if denials elsewhere then lack facts about the guard.
         let _ = entered.settle(py);
         let log = entered.log_after();

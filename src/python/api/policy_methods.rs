@@ -295,7 +295,7 @@ impl PyPolicy {
     ) -> PyResult<()> {
         wrong_calls::check_named("Policy.install", named)?;
         let py = slf.py();
-        if let Some(before) = installed::installed(py) {
+        if let Some(before) = installed::installed_policy(py) {
             installed::check_stricter(py, slf.get(), before.get())?;
         }
         let options = GuardOptions {

@@ -19,11 +19,13 @@ use crate::python::callees::callee::Native;
 use crate::python::cpython::calling::{self, Calling};
 #[cfg(Py_3_12)]
 use crate::python::cpython::functions::Builtin;
+#[cfg(Py_3_12)]
+use crate::python::cpython::layout;
 use crate::python::cpython::objects;
 use crate::python::cpython::once::intern;
-#[cfg(Py_3_12)]
-use crate::python::cpython::{layout, shared_objects};
 use crate::python::importing::imports;
+#[cfg(Py_3_12)]
+use crate::python::importing::loaded;
 
 // The installed package that native code belongs to: its shared object lies in one's directory, or
 // is listed among one's files, whatever name a native class or function says it has (`rsa.sign` of
@@ -235,7 +237,7 @@ pub fn module_of(native: &Native<'_>) -> Option<String> {
     let function = &native.function;
     let by_object = |object: &Bound<'_, PyAny>| {
         let mut codes = layout::code_of(object);
-        codes.find_map(|code| module_of_file(&shared_objects::holding(code)?))
+        codes.find_map(|code| module_of_file(&loaded::holding(code)?))
     };
     if Builtin::cast(function).is_some() || layout::has_code(function.as_borrowed()) {
         // Code that a compiler makes at run time is in no file, but is bound to an object of its

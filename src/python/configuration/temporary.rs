@@ -295,7 +295,7 @@ pub fn has_told() -> bool {
 }
 
 /// Takes over what it says in the process that started this one.
-pub fn enter(mark: &str) {
+pub fn take_over(mark: &str) {
     let _ = MARK.set(mark.to_owned());
 }
 

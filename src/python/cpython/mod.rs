@@ -22,6 +22,4 @@ pub mod objects;
 pub mod once;
 pub mod process;
 pub mod replace;
-#[cfg(Py_3_12)]
-pub mod shared_objects;
 pub mod slots;

@@ -13,7 +13,6 @@ pub mod log_handlers;
 #[cfg(Py_3_12)]
 pub mod monitoring;
 pub mod scope;
-pub mod sealed;
 pub mod tempfile;
 pub mod tool_rights;
 pub mod tool_scope;
