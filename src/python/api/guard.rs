@@ -1,7 +1,7 @@
 //! The class of the objects that `mk_audit` returns, and the context managers that they make.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError};
@@ -17,6 +17,7 @@ use crate::python::configuration::config::AuditCfg;
 use crate::python::configuration::temporary::{self, TemporaryFiles};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::lock;
 use crate::python::denials::denial;
 #[cfg(unix)]
 use crate::python::guard::copies;
@@ -24,10 +25,6 @@ use crate::python::guard::scope::{self, Current, Entered};
 use crate::python::guard::tempfile;
 use crate::python::logs::log::Log;
 use crate::python::values::{errors, process_start};
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[doc = doc!("AuditPerms")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native")]

@@ -2,12 +2,13 @@
 
 use std::cell::RefCell;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError};
 use pyo3::prelude::*;
 
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::lock;
 
 #[doc = doc!("_hold_sockets")]
 #[pyfunction]
@@ -134,7 +135,7 @@ impl Held {
 
 impl Interrupts {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A call of an asynchronous tool. Each step of its coroutine runs with the tool's rights, which rest
 //! meanwhile.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::prelude::*;
@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::python::api::tool_function::{self, Function};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::once::intern;
+use crate::python::cpython::once::{intern, lock};
 use crate::python::guard::tool_scope::Rights;
 
 /// A call of an asynchronous tool.
@@ -55,7 +55,7 @@ impl ToolAwaitable {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn set(&self, state: State) {

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use pyo3::prelude::*;
@@ -22,7 +22,7 @@ use crate::python::cpython::functions::Builtin;
 #[cfg(Py_3_12)]
 use crate::python::cpython::layout;
 use crate::python::cpython::objects;
-use crate::python::cpython::once::intern;
+use crate::python::cpython::once::{intern, lock};
 use crate::python::importing::imports;
 #[cfg(Py_3_12)]
 use crate::python::importing::loaded;
@@ -52,7 +52,7 @@ static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 /// No Python code runs while it is held.
 fn known() -> MutexGuard<'static, Known> {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&KNOWN)
 }
 
 /// Reads the directories that packages are installed in. Called as a guard is made, by the host.

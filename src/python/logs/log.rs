@@ -1,7 +1,7 @@
 //! The log of one guard: its denials, and the operations that are recorded of it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ahash::AHashMap;
@@ -16,6 +16,7 @@ use crate::policy::learn::Need;
 use crate::policy::network::{Destination, Reach};
 use crate::policy::sql::names::{self, Database};
 use crate::policy::{Operation, Why};
+use crate::python::cpython::once::lock;
 use crate::python::logs::audit_log::{self, LogFile};
 use crate::python::values::addresses::SeenNetwork;
 use crate::python::values::json_line;
@@ -89,7 +90,7 @@ pub struct SeenOperation {
 
 impl Recorder {
     pub fn seen(&self) -> MutexGuard<'_, SeenOperation> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 
     pub fn count(&self, key: u64, records: &Records) -> bool {
@@ -127,7 +128,7 @@ fn write_line(log: &Mutex<LogFile>, rest: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0.0, |now| now.as_secs_f64());
     let line = format!("{{\"version\":{VERSION},\"time\":{now:.6},{rest}}}\n");
-    let log = log.lock().unwrap_or_else(PoisonError::into_inner);
+    let log = lock(log);
     let _ = log.append(line.as_bytes(), audit_log::PATIENCE);
 }
 
@@ -308,7 +309,7 @@ impl Log {
     }
 
     fn denials(&self) -> MutexGuard<'_, Denials> {
-        self.denials.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.denials)
     }
 
     pub fn total(&self) -> usize {

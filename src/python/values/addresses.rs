@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
 
 use crate::policy::judge::{Host, family_of};
+use crate::python::cpython::once::lock;
 #[cfg(unix)]
 use crate::python::cpython::process;
 use crate::python::cpython::{calling, ffi as raw};
@@ -75,7 +76,7 @@ struct SeenInner {
 
 impl SeenNetwork {
     fn lock(&self) -> MutexGuard<'_, SeenInner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub fn names_of(&self, address: IpAddr) -> Vec<String> {
