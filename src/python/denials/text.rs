@@ -142,7 +142,7 @@ pub fn call_chain(
     traceback: Option<Bound<'_, PyTraceback>>,
 ) -> PyResult<Vec<String>> {
     let frame = match &traceback {
-        Some(traceback) => stack::outer(&frames::traceback_frame(traceback))?,
+        Some(traceback) => frames::outer(&frames::traceback_frame(traceback)),
         None => frames::current_frame(py),
     };
     let mut sites = stack::sites_of(frame)?;

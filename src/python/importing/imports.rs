@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString};
+use pyo3::types::{PyDict, PyFrame, PyList, PyString};
 
 use crate::policy::distributions::SITES;
 use crate::policy::files::roots::is_within;
@@ -142,7 +142,7 @@ pub fn module_being_loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyString
         return Ok(None);
     };
     for frame in stack::frames(py) {
-        let code = frames::code(frame.cast()?);
+        let code = frames::code(&frame);
         if code.is(&system.find_and_load) {
             return name_in(&frame).map(Some);
         }
@@ -159,7 +159,7 @@ pub fn is_run_by_imports(py: Python<'_>) -> PyResult<bool> {
         return Ok(false);
     };
     for frame in stack::frames(py) {
-        let code = frames::code(frame.cast()?);
+        let code = frames::code(&frame);
         if code.is(&system.find_and_load) {
             return Ok(true);
         }
@@ -180,7 +180,7 @@ fn name_in<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
 /// Returns whether an installed module imports, not the guarded code itself.
 pub fn is_in_turn(py: Python<'_>) -> PyResult<bool> {
     for frame in stack::frames(py) {
-        let code = frames::code(frame.cast()?);
+        let code = frames::code(&frame);
         if !is_installed(&code)? {
             return Ok(false);
         }
@@ -211,7 +211,7 @@ fn is_importing_by(
     let mut called = None;
     let mut caller = None;
     for frame in stack::frames(py) {
-        let code = frames::code(frame.cast()?);
+        let code = frames::code(&frame);
         if code.is(&system.find_and_load) {
             let name = name_in(&frame)?;
             let name = name.to_string_lossy();
@@ -239,12 +239,12 @@ fn is_importing_by(
 }
 
 /// Returns whether a frame runs the code of an extension module, which has no frame itself.
-fn is_running_extension(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
+fn is_running_extension(frame: &Bound<'_, PyFrame>) -> PyResult<bool> {
     let py = frame.py();
     let Some(system) = SYSTEM.get() else {
         return Ok(false);
     };
-    if !frames::code(frame.cast()?).is(&system.calls) {
+    if !frames::code(frame).is(&system.calls) {
         return Ok(false);
     }
     let locals = frame.attr(intern!(py, "f_locals"))?;
@@ -277,7 +277,7 @@ fn is_in_any(
     trusts: fn(&Bound<'_, PyAny>) -> PyResult<bool>,
 ) -> PyResult<bool> {
     for frame in stack::frames(py) {
-        let code = frames::code(frame.cast()?);
+        let code = frames::code(&frame);
         if !trusts(&code)? {
             return Ok(false);
         }
@@ -295,7 +295,7 @@ pub fn is_innermost(py: Python<'_>, module: &str) -> PyResult<bool> {
         return Ok(false);
     };
     let own = module_of(&frame)?;
-    Ok(own.is_some_and(|own| own == module) && is_installed(&frames::code(frame.cast()?))?)
+    Ok(own.is_some_and(|own| own == module) && is_installed(&frames::code(&frame))?)
 }
 
 pub fn module_of<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
@@ -347,7 +347,7 @@ pub fn going_on(py: Python<'_>) -> PyResult<Option<Importing>> {
 fn note(py: Python<'_>, system: &ImportSystem) -> PyResult<Importing> {
     let (mut packages, mut files) = (Vec::new(), Vec::<String>::new());
     for frame in stack::frames(py) {
-        let code = frames::code(frame.cast()?);
+        let code = frames::code(&frame);
         if code.is(&system.find_and_load) {
             let name = name_in(&frame)?;
             let name = name.to_string_lossy();

@@ -128,7 +128,7 @@ fn is_called_by_pool(py: Python<'_>) -> PyResult<bool> {
     let Some(frame) = frames::current_frame(py) else {
         return Ok(false);
     };
-    let code = frames::code(frame.cast()?);
+    let code = frames::code(&frame);
     let name = code.attr(intern!(py, "co_name"))?;
     Ok(name.equals(intern!(py, EXECUTORS.2))? && imports::is_installed(&code)?)
 }

@@ -53,7 +53,7 @@ fn may_be_lazy<'py>(
         let Some(frame) = frames::current_frame(py) else {
             return Ok(false);
         };
-        if !imports::is_installed(&frames::code(frame.cast()?))? {
+        if !imports::is_installed(&frames::code(&frame))? {
             return Ok(false);
         }
     }

@@ -137,9 +137,8 @@ fn raise_call(function: &Bound<'_, PyAny>) -> PyResult<()> {
         |name| name.to_string_lossy().into_owned(),
     );
     let callee = PyString::new(py, &format!("ctypes.{name}"));
-    let frame = frames::current_frame(py);
-    let caller = match frame.as_ref().and_then(|frame| frame.cast().ok()) {
-        Some(frame) => caller::name(&frames::code(frame))?,
+    let caller = match frames::current_frame(py) {
+        Some(frame) => caller::name(&frames::code(&frame))?,
         None => PyString::new(py, ""),
     };
     raw::audit(py, c"fastaudit.call", &[caller.as_any(), callee.as_any()])
