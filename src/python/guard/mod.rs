@@ -8,7 +8,6 @@ pub mod entered_at;
 pub mod environment;
 pub mod event;
 pub mod governing;
-pub mod lazy_imports;
 pub mod log_handlers;
 #[cfg(Py_3_12)]
 pub mod monitoring;

@@ -8,7 +8,7 @@ use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
 use crate::python::cpython::{ffi as raw, frames, replace};
-use crate::python::guard::{lazy_imports, scope};
+use crate::python::guard::scope;
 use crate::python::importing::imports;
 
 // Modules that are part of the interpreter: importing one by `importlib.import_module` raises no
@@ -38,7 +38,7 @@ fn create_builtin(called: Called<'_>) -> Returned {
 // Modules of the standard library and of installed packages keep theirs.
 
 pub fn prepare_lazy(py: Python<'_>) -> PyResult<()> {
-    lazy_imports::prepare(py, || Ok(wrap_pyfunction!(may_be_lazy, py)?.into_any()))
+    imports::prepare_filter(py, || Ok(wrap_pyfunction!(may_be_lazy, py)?.into_any()))
 }
 
 /// Returns whether an import that is written as a lazy one is: CPython's filter.
@@ -57,7 +57,7 @@ fn may_be_lazy<'py>(
             return Ok(false);
         }
     }
-    let Some(filter) = lazy_imports::of_host(py) else {
+    let Some(filter) = imports::filter_of_host(py) else {
         return Ok(true);
     };
     let given = PyTuple::new(py, [importer, name, names])?;
