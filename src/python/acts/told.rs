@@ -43,7 +43,7 @@ fn tell_of(py: Python<'_>, active: &Active) {
     let Some(live) = active.config().map(|config| config.get().live()) else {
         return;
     };
-    if !live.refusals.any() || raw::is_finalizing(py) {
+    if !live.refusals.any() || raw::is_finalizing() {
         return;
     }
     for RefusedAct { act, library } in live.refusals.take() {

@@ -334,17 +334,15 @@ impl Drop for Guard {
             return;
         };
         Python::attach(|py| {
-            if raw::is_finalizing(py) {
+            if raw::is_finalizing() {
                 return;
             }
-            let pending = PyErr::take(py);
-            if entered.is_of_with_statement(py) {
-                // Elsewhere it stays in force.
-                let _ = scope::leave(py, &entered);
-            }
-            if let Some(pending) = pending {
-                pending.restore(py);
-            }
+            raw::beside_pending(py, || {
+                if entered.is_of_with_statement(py) {
+                    // Elsewhere it stays in force.
+                    let _ = scope::leave(py, &entered);
+                }
+            });
         });
     }
 }

@@ -84,7 +84,7 @@ impl ToolAwaitable {
         };
         let is_closing = matches!(step, Step::Close);
         let mut kept = coroutine;
-        let run = || -> PyResult<Bound<'py, PyAny>> {
+        let mut run = || -> PyResult<Bound<'py, PyAny>> {
             if let Some((args, kwargs)) = &given {
                 match &step {
                     Step::Send(_) => {}
@@ -101,7 +101,6 @@ impl ToolAwaitable {
             };
             advance(coroutine.bind(py), &step)
         };
-        let mut run = run;
         let began = match &mut rights {
             Some(rights) => rights.begin(py),
             None => Ok(()),
@@ -223,16 +222,14 @@ impl Drop for ToolAwaitable {
             return;
         }
         Python::attach(|py| {
-            if raw::is_finalizing(py) {
+            if raw::is_finalizing() {
                 return;
             }
-            let pending = PyErr::take(py);
-            if let Err(error) = self.step(py, Step::Close) {
-                calling::write_unraisable(py, error);
-            }
-            if let Some(pending) = pending {
-                pending.restore(py);
-            }
+            raw::beside_pending(py, || {
+                if let Err(error) = self.step(py, Step::Close) {
+                    calling::write_unraisable(py, error);
+                }
+            });
         });
     }
 }

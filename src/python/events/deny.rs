@@ -74,7 +74,7 @@ impl<'a, 'py> Refusal<'a, 'py> {
             first_line: FirstLine::of(config, py, reason, count),
             message: OnceCell::new(),
         };
-        if raw::is_finalizing(py) {
+        if raw::is_finalizing() {
             // The objects that a denial and a host's callback need may be gone.
             return Err(PyPermissionError::new_err(refusal.message()?.unbind()));
         }

@@ -54,7 +54,7 @@ pub fn event(
         log.sink.flush();
     }
     // The interpreter ends whatever the answer is.
-    let is_vain = event.to_bytes().starts_with(b"cpython.") && raw::is_finalizing(args.py());
+    let is_vain = event.to_bytes().starts_with(b"cpython.") && raw::is_finalizing();
     if !is_decision(rule, &probe, &logged, result.is_err()) || is_vain || audit_log::hands_over() {
         return result;
     }

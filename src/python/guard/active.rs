@@ -305,7 +305,7 @@ impl Drop for Active {
     fn drop(&mut self) {
         if let Some(config) = &self.config {
             config.get().live().leave(*self.is_left.get_mut());
-            if LIVE.fetch_sub(1, Ordering::Relaxed) == 1 && !raw::is_finalizing_anywhere() {
+            if LIVE.fetch_sub(1, Ordering::Relaxed) == 1 && !raw::is_finalizing() {
                 let _ = attachment::if_attached(|py| note_turn(py, false));
             }
             if config.get().restricts_more {

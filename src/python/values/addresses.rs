@@ -44,7 +44,7 @@ pub fn look_up(py: Python<'_>, name: &str, family: i64) -> Vec<IpAddr> {
         let found = (name, 0).to_socket_addrs();
         // A thread that comes back when the interpreter has ended would be unwound by CPython,
         // through functions that cannot be.
-        while raw::is_finalizing_anywhere() {
+        while raw::is_finalizing() {
             std::thread::park();
         }
         let Ok(found) = found else {
