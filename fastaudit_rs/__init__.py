@@ -19,15 +19,14 @@ from ._native import (
     installed_policy,
 )
 from .core import mk_audit
-from .denied import AuditDenied, AuditWarning
-from .tool_error import ToolError
+from .denied import AuditDenied, AuditWarning, ToolError
 
 # Names that few need, and their modules: imported when they are asked for (PEP 562).
 _LATER = {
     "Answer": "approvals",
     "Approvals": "approvals",
     "Limits": "sandbox.limits",
-    "Request": "requests",
+    "Request": "timeline",
     "Result": "results",
     "Sandbox": "sandbox.host.sandbox",
     "SandboxError": "sandbox.host.process",

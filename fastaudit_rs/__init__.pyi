@@ -45,8 +45,8 @@ from .as_fastaudit import install_as_fastaudit as install_as_fastaudit
 from .core import mk_audit as mk_audit
 from .denied import AuditDenied as AuditDenied
 from .denied import AuditWarning as AuditWarning
+from .denied import ToolError as ToolError
 from .guarded_functions import guarded as guarded
-from .requests import Request as Request
 from .results import Result as Result
 from .sandbox.host.manager import SandboxManager as SandboxManager
 from .sandbox.host.process import SandboxError as SandboxError
@@ -54,7 +54,7 @@ from .sandbox.host.sandbox import Sandbox as Sandbox
 from .sandbox.limits import Limits as Limits
 from .sandbox.secrets import Secret as Secret
 from .sessions.base import Session as Session
-from .tool_error import ToolError as ToolError
+from .timeline import Request as Request
 from .tools.notebook import load_ipython_extension as load_ipython_extension
 from .tools.notebook import unload_ipython_extension as unload_ipython_extension
 

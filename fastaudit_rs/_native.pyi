@@ -17,6 +17,7 @@ from .denied import AuditDenied
 from .sessions.base import Session
 
 __all__ = [
+    "MONITORING",
     "AuditCfg",
     "AuditLog",
     "AuditPerms",
@@ -98,6 +99,9 @@ _OnViolation: TypeAlias = Callable[[AuditDenied], object]
 """``on_violation(violation)``: called with each violation, which then proceeds."""
 
 __version__: Final[str]
+
+MONITORING: Final[bool]
+"""True if calls of native code can be watched here: since Python 3.12 (PEP 669)."""
 
 def _raise_violations() -> None:
     """Make each denial in this process from now on a `SandboxViolation`."""

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import AuditPerms, Policy
-from ._monitoring import MONITORING
-from ._native import _Confinement
+from ._native import MONITORING, _Confinement
 
 #: Files that the libraries under Python read, wherever Python code may: to find others, hosts,
 #: time.

@@ -1,7 +1,7 @@
-"""The exception that a guard raises."""
+"""The exceptions that guards, and their tools, raise."""
 
-from ._harmless import harmless
 from ._native import _Denial
+from ._text import harmless
 
 # Importing `typing` takes longer than all of this package.
 TYPE_CHECKING = False
@@ -234,7 +234,7 @@ class AuditDenied(PermissionError):
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows in place of all frames."""
-        from ._cells import render
+        from ._notebook import render
 
         return render(self, self)
 
@@ -261,3 +261,20 @@ def _of(denied: AuditDenied) -> _Denial:
         return denied._denial
     except AttributeError:
         return _Denial(str(denied.args[0]) if denied.args else "")
+
+
+# The exception for errors of tools that are not Python's own.
+
+
+class ToolError(RuntimeError):
+    """A tool raised an exception of a class that is not Python's own, which is handed over as data.
+
+    Attributes:
+        tool: The name of the tool.
+        kind: The qualified name of the exception's class.
+    """
+
+    __module__ = "fastaudit_rs"
+
+    tool: str = ""
+    kind: str = ""

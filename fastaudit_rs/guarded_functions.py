@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from . import Policy
-from ._monitoring import MONITORING
+from ._native import MONITORING
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import AuditDenied
-from ._display import block, displayed, escaped
-from ._told import checked, shortened, valid, written
-from .requests import Request
-from .timeline import Act, of_decision, of_request, shown
+from ._notebook import block, displayed, escaped
+from ._text import checked, shortened, valid, written
+from .timeline import Act, Request, of_decision, of_request, shown
 
 #: A line of a traceback that marks a part of the line above it.
 _MARKS = re.compile(r"^ +[~^]+\n", re.MULTILINE)

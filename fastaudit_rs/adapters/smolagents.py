@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from .. import Policy
-from .._told import valid, written
+from .._text import valid, written
 from ..results import Result, swallowed
 from ..sessions.arguments import seconds
 from ..sessions.base import Session

@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any, Literal
 
 from .. import Policy
-from .._told import valid_data
+from .._text import valid_data
 from ..results import Error, Result
 from ..sandbox.host.process import ProcessEnded, SandboxError
 from ..sandbox.host.sandbox import Sandbox
 from ..sessions.arguments import is_async
 from ..sessions.base import Functions, Session
-from ..sessions.running import RUNS_ON
+from ..sessions.guest import RUNS_ON
 
 #: Where code runs: in this process, under a guard, or in a sandbox, behind the kernel.
 Place = Literal["here", "sandbox"]

@@ -9,7 +9,7 @@ _LATER = {
     "HistoryEntry": "host.manager",
     "Limits": "limits",
     "Pool": "host.pool",
-    "Request": "..requests",
+    "Request": "..timeline",
     "Result": "..results",
     "Sandbox": "host.sandbox",
     "SandboxError": "host.process",

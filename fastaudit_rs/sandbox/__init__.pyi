@@ -1,7 +1,7 @@
 """The names of the package for tools that read it without running it."""
 
-from ..requests import Request as Request
 from ..results import Result as Result
+from ..timeline import Request as Request
 from .host.manager import HistoryEntry as HistoryEntry
 from .host.manager import SandboxManager as SandboxManager
 from .host.pool import Pool as Pool

@@ -14,16 +14,15 @@ from queue import SimpleQueue
 from typing import Any
 
 from .. import AuditDenied, Policy, _native
-from .._monitoring import MONITORING
+from .._native import MONITORING
 from ..approvals import Approvals
 from ..results import Result
 from . import step
 from .arguments import count, functions_of, identifier, inputs_of, is_async, seconds, size, text_of
 from .base import BUSY, FOREIGN, SNAPSHOTS, Functions, Output, Session, StepRequest, Stream
 from .coroutines import Caller, Coroutines
-from .guest import Guest, StepJob
+from .guest import Guest, Running, StepJob, awaited, wait
 from .output import Capture, Name, of_host
-from .running import Running, awaited, wait
 from .snapshot import Snapshot, check_room, closed, number_of
 from .state import StepQueue
 from .values import unpack

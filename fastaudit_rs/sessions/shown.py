@@ -15,7 +15,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from .._native import _in_tool
-from .plain import class_name, exact_bytes
+from .forms import class_name, exact_bytes
 
 #: The number of things that a step may show, and their bytes.
 COUNT, BYTES = 100, 10_000_000

@@ -18,8 +18,7 @@ from typing import Any
 from .. import AuditDenied, Policy
 from ..programs import DENIED, exit_status, line_of, parts
 from ..results import Error
-from .forms import NotData
-from .plain import class_name, limited, message, told
+from .forms import NotData, class_name, limited, message, told
 from .shown import Shown
 from .values import pack
 

@@ -6,11 +6,13 @@ before anything is made of them.
 """
 
 import json
+import re
+import sys
+from importlib import import_module
 from typing import Any
 
 from .._native import _json_extent
-from .arrays import form_of, value_of
-from .forms import DEPTH, LENGTH, VALUES, Packer, Unpacker
+from .forms import DEPTH, LENGTH, VALUES, NotData, Packer, Unpacker, size_of
 
 
 def pack(value: object, *, arrays: bool = True, place: str = "value") -> bytes:
@@ -49,3 +51,218 @@ def unpack(data: bytes | memoryview, *, arrays: bool = True, own: bool = False) 
         raise
     except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError) as bad:
         raise ValueError(f"a malformed message: {type(bad).__name__}") from None
+
+
+# Arrays of numpy, and frames, series and indices of pandas, by value.
+#
+# Numbers are their bytes; text and the like are lists. A package is imported to make an array only
+# if somebody sends one, and is never needed otherwise.
+
+#: Kinds of elements that are their bytes: numbers, times, texts of one length.
+PLAIN = frozenset("biufcmMSU")
+
+#: The number of dimensions of an array: numpy's own limit was this for long.
+DIMENSIONS = 32
+
+#: Names of time zones, as the IANA has them, and differences from UTC.
+ZONE = re.compile(r"(?!dateutil)[A-Za-z][\w+-]*(/[\w+-]+){0,3}|UTC[+-][0-9:]+", re.ASCII)
+
+#: Types of columns that are made of a list.
+LISTED = ("object", "str", "string", "boolean", "Int", "UInt", "Float")
+
+
+def _package(name: str) -> Any:
+    return import_module(name)
+
+
+def form_of(packer: Packer, value: Any, place: str, depth: int) -> Any:
+    """Return the form of an array or a frame; ``None`` for anything else."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        if isinstance(value, numpy.generic):
+            # A number of numpy becomes one of Python, if that has such numbers.
+            if value.dtype.kind in "biufcSU":
+                return packer.form(value.item(), place, depth)
+            return _array(packer, numpy.asarray(value), place)
+        if isinstance(value, numpy.ndarray):
+            return _array(packer, value, place)
+    pandas: Any = sys.modules.get("pandas")
+    if pandas is None or not hasattr(pandas, "DataFrame"):
+        return None
+    if isinstance(value, pandas.DataFrame):
+        columns = [
+            _column(packer, value.iloc[:, number].array, f"{place}.iloc[:, {number}]", depth)
+            for number in range(value.shape[1])
+        ]
+        return {
+            "$": "frame",
+            "names": _index(packer, value.columns, f"{place}.columns", depth),
+            "columns": columns,
+            "index": _index(packer, value.index, f"{place}.index", depth),
+        }
+    if isinstance(value, pandas.Series):
+        return {
+            "$": "series",
+            "name": packer.form(value.name, f"{place}.name", depth),
+            "column": _column(packer, value.array, place, depth),
+            "index": _index(packer, value.index, f"{place}.index", depth),
+        }
+    if isinstance(value, pandas.Index):
+        return {"$": "index", "index": _index(packer, value, place, depth)}
+    if value is pandas.NA or value is pandas.NaT:
+        return {"$": "missing", "name": str(value)}
+    if isinstance(value, (pandas.Timestamp, pandas.Timedelta)):
+        zone = getattr(value, "tz", None)
+        name = type(value).__name__
+        return {"$": name, "text": value.isoformat(), "zone": zone and str(zone)}
+    return None
+
+
+def _array(packer: Packer, array: Any, place: str) -> Any:
+    numpy = _package("numpy")
+    if array.dtype.kind not in PLAIN:
+        raise NotData(f"{place[:200]} is an array of {array.dtype}: pass {place[:50]}.tolist()")
+    packed = numpy.ascontiguousarray(array)
+    data = packed.view(numpy.uint8).reshape(-1).data if packed.size and packed.ndim else None
+    blob = packed.tobytes() if data is None else data
+    return {
+        "$": "array",
+        "type": array.dtype.str,
+        "shape": list(array.shape),
+        "at": packer.blob(blob),
+    }
+
+
+def _column(packer: Packer, column: Any, place: str, depth: int) -> Any:
+    """The form of a column: the array below a series or an index."""
+    numpy = _package("numpy")
+    pandas = _package("pandas")
+    kind = column.dtype
+    if isinstance(kind, pandas.CategoricalDtype):
+        return {
+            "type": "category",
+            "codes": _array(packer, column.codes, place),
+            "categories": _index(packer, kind.categories, place, depth),
+            "ordered": bool(kind.ordered),
+        }
+    if isinstance(kind, pandas.DatetimeTZDtype):
+        plain = column.tz_convert("UTC").tz_localize(None).to_numpy()
+        return {"type": "zoned", "zone": str(kind.tz), "array": _array(packer, plain, place)}
+    # An array of numpy that pandas has wrapped, in a class with another name before pandas 2.1.
+    if type(kind).__name__ in ("NumpyEADtype", "PandasDtype"):
+        kind = kind.numpy_dtype
+    if isinstance(kind, numpy.dtype) and kind.kind in PLAIN:
+        return {"type": "array", "array": _array(packer, column.to_numpy(), place)}
+    name = str(kind)
+    if not name.startswith(LISTED):
+        raise NotData(f"{place[:200]} has the type {name[:50]}, which cannot be passed by value")
+    items = [
+        packer.form(item, f"{place}[{number}]", depth + 1)
+        for number, item in enumerate(column.astype(object).tolist())
+    ]
+    return {"type": name, "items": items}
+
+
+def _index(packer: Packer, index: Any, place: str, depth: int) -> Any:
+    pandas = _package("pandas")
+    names = [packer.form(name, f"{place}.names", depth) for name in index.names]
+    if isinstance(index, pandas.RangeIndex):
+        return {"names": names, "range": [index.start, index.stop, index.step]}
+    if isinstance(index, pandas.MultiIndex):
+        levels = [index.get_level_values(number) for number in range(index.nlevels)]
+        return {"names": names, "levels": [_column(packer, x.array, place, depth) for x in levels]}
+    return {"names": names, "column": _column(packer, index.array, place, depth)}
+
+
+def value_of(unpacker: Unpacker, kind: str, form: Any) -> Any:
+    """Return the array, the frame or the series of a form."""
+    try:
+        if kind == "array":
+            return _made_array(unpacker, form)
+        pandas = _package("pandas")
+    except ImportError as missing:
+        raise ValueError(f"the package {missing.name!r} is not installed here") from None
+    if kind == "missing":
+        return {"<NA>": pandas.NA, "NaT": pandas.NaT}[form["name"]]
+    if kind in ("Timestamp", "Timedelta"):
+        made = getattr(pandas, kind)(str(form["text"]))
+        return made if form["zone"] is None else made.tz_convert(_zone(form))
+    index = _made_index(unpacker, form["index"])
+    if kind == "index":
+        return index
+    if kind == "series":
+        made = _made_column(unpacker, form["column"])
+        name = unpacker.value(form["name"])
+        return pandas.Series(made, index=index, name=name, dtype=made.dtype)
+    if kind != "frame":
+        raise ValueError(f"a message with {str(kind)[:50]!r}")
+    columns = [_made_column(unpacker, column) for column in form["columns"]]
+    # Types are given: pandas would guess another one for text.
+    columns = [pandas.Series(made, index=index, dtype=made.dtype) for made in columns]
+    frame = pandas.DataFrame(dict(enumerate(columns)), index=index)
+    frame.columns = _made_index(unpacker, form["names"])
+    return frame
+
+
+def _zone(form: Any) -> str:
+    """The name of a time zone: a name of another kind could make pandas open a file."""
+    name = str(form["zone"])
+    if not ZONE.fullmatch(name):
+        raise ValueError(f"a time zone {name[:50]!r}")
+    return name
+
+
+def _made_array(unpacker: Unpacker, form: Any) -> Any:
+    numpy = _package("numpy")
+    blob = unpacker.blob(form["at"])
+    shape = form["shape"]
+    kind = numpy.dtype(str(form["type"])[:20])
+    if kind.kind not in PLAIN or kind.subdtype is not None or len(shape) > DIMENSIONS:
+        raise ValueError("an array of another type")
+    if size_of(shape, kind.itemsize) != len(blob):
+        raise ValueError("an array whose shape is not that of its bytes")
+    return numpy.frombuffer(blob, dtype=kind).reshape(shape).copy()
+
+
+def _made_column(unpacker: Unpacker, form: Any, is_index: bool = False) -> Any:
+    pandas = _package("pandas")
+    kind = form["type"]
+    if kind == "array":
+        made = _made_array(unpacker, form["array"])
+        if made.ndim != 1:
+            raise ValueError("a column with another number of dimensions")
+        return made
+    if kind == "zoned":
+        times = pandas.DatetimeIndex(_made_array(unpacker, form["array"]))
+        return times.tz_localize("UTC").tz_convert(_zone(form)).array
+    if kind == "category":
+        return pandas.Categorical.from_codes(
+            _made_array(unpacker, form["codes"]),
+            categories=_made_index(unpacker, form["categories"]),
+            ordered=bool(form["ordered"]),
+        )
+    # pandas looks for the values of an index by their hashes.
+    items = unpacker.keys(form["items"]) if is_index else list(map(unpacker.value, form["items"]))
+    if not str(kind).startswith(LISTED):
+        raise ValueError(f"a column of the type {str(kind)[:50]!r}")
+    return pandas.array(items, dtype=kind) if kind != "object" else _objects(items)
+
+
+def _objects(items: list[Any]) -> Any:
+    numpy = _package("numpy")
+    made = numpy.empty(len(items), dtype=object)
+    made[:] = items
+    return made
+
+
+def _made_index(unpacker: Unpacker, form: Any) -> Any:
+    pandas = _package("pandas")
+    names = [unpacker.value(name) for name in form["names"]]
+    if "range" in form:
+        start, stop, step = map(int, form["range"])
+        return pandas.RangeIndex(start, stop, step, name=names[0])
+    if "levels" in form:
+        levels = [_made_column(unpacker, level, is_index=True) for level in form["levels"]]
+        return pandas.MultiIndex.from_arrays(levels, names=names)
+    made = _made_column(unpacker, form["column"], is_index=True)
+    return pandas.Index(made, name=names[0], dtype=made.dtype)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import AuditDenied
-from .._harmless import printable
 from .._native import _merged_approvals
+from .._text import printable
 from ..approvals import Answer, Approvals
 from .denials import operation, place_of
 

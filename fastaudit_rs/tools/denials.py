@@ -8,7 +8,7 @@ and the words that would allow it.
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from .._harmless import printable
+from .._text import printable
 from ..denied import AuditDenied
 
 LONGEST = 100

@@ -28,18 +28,28 @@ from IPython.display import display
 from IPython.utils.text import LSString, SList
 
 from .. import AuditDenied, Guard, Recording
-from .._cells import cell_of, render
-from .._monitoring import MONITORING
-from .._native import AuditPerms, Observer, _TemporaryFiles
-from . import asking, cell_options, denials
-from .options import AUDIT, SANDBOX, allowances, options_of, policy_of, written
+from .._native import MONITORING, AuditPerms, Observer, _TemporaryFiles
+from .._notebook import cell_of, render
+from . import asking, denials
+from .options import (
+    AUDIT,
+    SANDBOX,
+    VERBS,
+    allowances,
+    asks_for_help,
+    completer,
+    magic_parser,
+    options_of,
+    policy_of,
+    written,
+)
 from .sandbox_cells import SandboxMagics
 from .summary import summary_of, touched_of
 
 COMPLETED = {
-    "%audit": cell_options.completer(AUDIT, cell_options.VERBS),
-    AUDIT: cell_options.completer(AUDIT),
-    SANDBOX: cell_options.completer(SANDBOX),
+    "%audit": completer(AUDIT, VERBS),
+    AUDIT: completer(AUDIT),
+    SANDBOX: completer(SANDBOX),
 }
 
 KEPT = 20
@@ -60,7 +70,7 @@ class Permissions:
 
     def __init__(self, magic: str, line: str) -> None:
         try:
-            options = cell_options.parser(AUDIT, magic).parse_args(shlex.split(line))
+            options = magic_parser(AUDIT, magic).parse_args(shlex.split(line))
             policy = policy_of(options)
         except (OSError, ValueError) as error:
             raise UsageError(f"{magic}: {error}") from error
@@ -112,7 +122,7 @@ class Cell:
         self.guards: list[tuple[Permissions, Guard | Recording]] = []
         self.error: UsageError | None = None
         #: The options are explained instead of running the cell.
-        self.help = own if own is not None and cell_options.asks_for_help(own) else None
+        self.help = own if own is not None and asks_for_help(own) else None
         if session is not None:
             session.cells += 1
             self.guards.append((session.permissions, session.permissions.guard()))
@@ -184,7 +194,7 @@ class Piece:
             raise cell.error
         if cell.help is not None:
             if cell.help:
-                print(cell_options.parser(AUDIT).format_help())
+                print(magic_parser(AUDIT).format_help())
             cell.help = ""
             return
         names = self.shell.user_global_ns, self.shell.user_ns
@@ -317,9 +327,9 @@ class AuditMagics(Magics):
                 raise UsageError(f"{AUDIT} has to be the first line of a cell")
         elif not line.strip():
             print(self.state())
-        elif cell_options.asks_for_help(line):
-            print(cell_options.parser(AUDIT, "%audit on").format_help())
-        elif verb not in cell_options.VERBS or (verb == "off" and rest.strip()):
+        elif asks_for_help(line):
+            print(magic_parser(AUDIT, "%audit on").format_help())
+        elif verb not in VERBS or (verb == "off" and rest.strip()):
             raise UsageError(f"%audit takes 'on', 'off' or nothing; {AUDIT} guards a cell")
         elif piece is not None:
             raise UsageError(f"%audit {verb} has to be alone in its cell")

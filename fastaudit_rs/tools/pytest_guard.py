@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from .. import AuditDenied, Guard, Network, Policy
-from .._monitoring import MONITORING
+from .._native import MONITORING
 from .options import changed
 
 #: The most frames that `monkeypatch` and `mock` have between them and a change of the environment.

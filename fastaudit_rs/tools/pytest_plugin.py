@@ -17,8 +17,7 @@ from typing import Any, Literal
 import pytest
 
 from .. import AuditDenied, Guard, Network, Policy
-from .._monitoring import MONITORING
-from .._native import _govern
+from .._native import MONITORING, _govern
 from .denials import lines
 from .pytest_guard import OF_FIXTURE, GuardedTest, temporary_files_in, with_root
 from .pytest_report import Reached, check_baseline, read_baseline, test_of, write_baseline

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .. import AuditDenied, Policy
-from .._monitoring import MONITORING
+from .._native import MONITORING
 from ..approvals import Answer
 from ..programs import (
     BY_A_SIGNAL,

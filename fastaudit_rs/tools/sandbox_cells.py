@@ -14,15 +14,22 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from IPython.display import display
 
 from .. import SandboxError
-from .._cells import in_lines
-from .._display import framed, image_of
-from .._harmless import harmless
-from .._told import written as written_value
+from .._notebook import framed, image_of, in_lines
+from .._text import harmless
+from .._text import written as written_value
 from ..results import Result, is_displayed, untold
 from ..sessions.base import Output
-from . import cell_options
 from .denials import lines
-from .options import SANDBOX, allowances, lasting, limits_of, open_sandbox, sandbox_rules, written
+from .options import (
+    SANDBOX,
+    allowances,
+    lasting,
+    limits_of,
+    magic_parser,
+    open_sandbox,
+    sandbox_rules,
+    written,
+)
 
 if TYPE_CHECKING:
     from ..sandbox.host.session import SandboxSession
@@ -94,9 +101,9 @@ class SandboxMagics(Magics):
         """
         magic = SANDBOX if cell is not None else SANDBOX[1:]
         try:
-            options = cell_options.parser(SANDBOX).parse_args(shlex.split(line))
+            options = magic_parser(SANDBOX).parse_args(shlex.split(line))
             if options.help:
-                print(cell_options.parser(SANDBOX).format_help())
+                print(magic_parser(SANDBOX).format_help())
                 return None
             if cell is None:
                 self._line(options)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from .._harmless import printable
+from .._text import printable
 from ..timeline import target_of
 from .denials import COLOUR, cut
 from .options import needed_for

@@ -11,7 +11,7 @@ from string import Template
 from typing import Any, TextIO
 
 from .. import Recording, __version__
-from .._harmless import red
+from .._text import red
 from ..timeline import milliseconds
 from .denials import COLOUR
 from .summary import Touched, summary_of, touched_of

@@ -20,11 +20,26 @@ mod frames;
 mod guard;
 mod importing;
 mod logs;
-mod pools;
 mod values;
 mod wrapped;
 
 use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use crate::python::api::{
+    audit_log, fields, installed, policy, recording, supervisor, tool, tool_awaitable,
+    tool_function,
+};
+#[cfg(unix)]
+use crate::python::api::{children, directory};
+use crate::python::configuration::{config, temporary};
+use crate::python::denials::{denial, report};
+use crate::python::events::explain;
+use crate::python::frames::tracked_calls;
+use crate::python::guard::{active, tempfile};
+#[cfg(unix)]
+use crate::python::wrapped::workers;
+use crate::python::wrapped::{callbacks_later, executors, threads};
 
 /// The native core of `fastaudit_rs`.
 #[pymodule(gil_used = true)]
@@ -34,17 +49,17 @@ mod _native {
     #[pymodule_export]
     use super::api::{
         audit_log::AuditLog,
-        confined::Confinement,
         fields::PyNetwork,
         guard::{AuditPerms, Guard},
-        installed::{installed_policy, raise_violations},
+        installed::{Confinement, installed_policy, raise_violations},
         mk_audit::{audit_state, mk_audit, mk_audit_02},
         policy::{PyPolicy, govern, governing_files},
         question::merged_approvals,
         recording::{Observer, Recording},
-        reports::json_extent,
         setup::native_tables,
-        supervisor::{Interrupts, descriptor_of, hold_sockets, listeners, own_directory},
+        supervisor::{
+            Interrupts, descriptor_of, hold_sockets, json_extent, listeners, own_directory,
+        },
         tool::Tool,
         tool_function::{in_tool, run_in, tool_arguments, tool_result},
     };
@@ -53,7 +68,7 @@ mod _native {
     use super::api::{
         children::{Child, Children},
         directory::{Directory, DiskWatch, remove_directory},
-        worker_entry::enter_worker,
+        installed::enter_worker,
     };
     #[pymodule_export]
     use super::configuration::{
@@ -68,11 +83,58 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        super::api::setup::know_classes(super::api::classes::all);
+        super::api::setup::know_classes(super::classes);
         super::api::setup::begin(module.py())
     }
 
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_export]
+    const MONITORING: bool = cfg!(Py_3_12);
+}
+
+/// Makes all native classes, and that of denials: later there may be no memory, and PyO3 panics then.
+fn classes(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyType>>> {
+    let mut classes = vec![
+        py.get_type::<active::Active>(),
+        py.get_type::<tracked_calls::ActiveCall>(),
+        py.get_type::<tracked_calls::CallTracker>(),
+        py.get_type::<audit_log::AuditLog>(),
+        py.get_type::<config::AuditCfg>(),
+        py.get_type::<installed::Confinement>(),
+        py.get_type::<denial::Denial>(),
+        py.get_type::<explain::Explanation>(),
+        py.get_type::<api::guard::AuditPerms>(),
+        py.get_type::<api::guard::Guard>(),
+        py.get_type::<api::guard::Ready>(),
+        py.get_type::<supervisor::Interrupts>(),
+        py.get_type::<callbacks_later::Later>(),
+        py.get_type::<fields::PyNetwork>(),
+        py.get_type::<policy::PyPolicy>(),
+        py.get_type::<recording::Observer>(),
+        py.get_type::<recording::Recording>(),
+        py.get_type::<report::Effect>(),
+        py.get_type::<tool::Decorator>(),
+        py.get_type::<tool::Text>(),
+        py.get_type::<tool::Tool>(),
+        py.get_type::<tool_awaitable::ToolAwaitable>(),
+        py.get_type::<tempfile::Ask>(),
+        py.get_type::<temporary::TemporaryFiles>(),
+        py.get_type::<executors::Job>(),
+        py.get_type::<threads::Carried>(),
+        denial::class(py)?.clone(),
+        denial::violation(py)?.clone(),
+        tool_function::class(py)?.clone(),
+    ];
+    #[cfg(unix)]
+    classes.extend([
+        py.get_type::<children::Child>(),
+        py.get_type::<children::Children>(),
+        py.get_type::<directory::Directory>(),
+        py.get_type::<directory::DiskWatch>(),
+        py.get_type::<workers::ShutDown>(),
+    ]);
+    Ok(classes)
 }

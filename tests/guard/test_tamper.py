@@ -117,7 +117,7 @@ class TestClasses:
         )
         count = sum(len(re.findall(r"^#\[pyclass\b", text, re.MULTILINE)) for text in sources)
         assert len(made) == count > 20
-        sealed = (SOURCE / "api" / "classes.rs").read_text()
+        sealed = (SOURCE / "mod.rs").read_text()
         for options, name in made:
             assert "immutable_type" in options, name
             assert f"::{name}>()" in sealed, name

@@ -21,7 +21,6 @@ BINDING = (
     "logs",
     "configuration",
     "guard",
-    "pools",
     "denials",
     "calls",
     "wrapped",
@@ -225,7 +224,7 @@ def test_no_table_of_functions_hides_an_arrow():
         # The classes of this folder, which are made once the first guard is.
         "python/api/setup: CLASSES",
         # A slot of a native class of greenlet's.
-        "python/wrapped/greenlets: CONTEXT",
+        "python/wrapped/contextvars: CONTEXT",
     }
 
 

@@ -67,7 +67,7 @@ def log():
 @pytest.fixture
 def connected(proxy, log):
     """`connected(port, host, address)`: a connection that the proxy carries to there."""
-    from fastaudit_rs.sandbox.host.egress.waiting import Wanted
+    from fastaudit_rs.sandbox.host.egress.log import Wanted
 
     with contextlib.ExitStack() as stack:
 

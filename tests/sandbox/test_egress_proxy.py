@@ -16,10 +16,9 @@ from egress_servers import all_of, head, served
 pytest.importorskip("h11")
 
 from fastaudit_rs import Network
-from fastaudit_rs.sandbox.host.egress.names import FIRST, NAMES, Names, Question
+from fastaudit_rs.sandbox.host.egress.log import WAITING, WaitingConnection, Wanted
 from fastaudit_rs.sandbox.host.egress.proxy import Proxy
-from fastaudit_rs.sandbox.host.egress.rules import Rules, address_of
-from fastaudit_rs.sandbox.host.egress.waiting import WAITING, WaitingConnection, Wanted
+from fastaudit_rs.sandbox.host.egress.rules import FIRST, NAMES, Names, Question, Rules, address_of
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 

@@ -147,7 +147,7 @@ def test_closing_by_a_callback_of_its_own_thread(make_sandbox, monkeypatch):
     import signal
 
     sandbox = make_sandbox()
-    monkeypatch.setattr("fastaudit_rs.sandbox.host.cancel.PATIENCE", 0.1)
+    monkeypatch.setattr("fastaudit_rs.sandbox.host.runner.PATIENCE", 0.1)
     before = signal.signal(signal.SIGALRM, lambda *_: sandbox.close())
     try:
         signal.setitimer(signal.ITIMER_REAL, 1)

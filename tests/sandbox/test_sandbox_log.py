@@ -85,8 +85,8 @@ def test_the_timeline_of_a_run(sandbox):
 
 
 def test_a_timeline_has_requests_beside_files():
-    from fastaudit_rs.requests import Request
     from fastaudit_rs.results import Result
+    from fastaudit_rs.timeline import Request
 
     decision = {"rule": None, "event": "open", "effect": "write", "args": []}
     decisions = [

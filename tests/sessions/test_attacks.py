@@ -545,7 +545,7 @@ HELD_IN_SANDBOX = {
     "a handle of the host's event loop": "import asyncio, gc, time\nfor found in gc.get_objects():\n    if type(found) is asyncio.Handle and found._callback is not steal and found._loop.is_running():\n        found._loop.call_soon_threadsafe(steal, context=found._context)\ntime.sleep(0.05)",
     "the calls of asynchronous functions": "import gc\nasync def evil(): steal()\nfor found in gc.get_objects():\n    if type(found).__name__ == 'Coroutines':\n        found._asked.append((999, evil))\n        found._pipe.wake()\nimport time\ntime.sleep(0.2)",
     "methods of the session": "import fastaudit_rs.sessions.here as h\nown = h.HereSession.close\nh.HereSession.close = lambda self: steal() or own(self)",
-    "methods of results": "import fastaudit_rs.sessions.running as h\nown = h.Result\nh.Result = lambda *given, **named: steal() or own(*given, **named)",
+    "methods of results": "import fastaudit_rs.sessions.guest as h\nown = h.Result\nh.Result = lambda *given, **named: steal() or own(*given, **named)",
     "the making of event loops": "import asyncio\nown = asyncio.new_event_loop\nasyncio.new_event_loop = asyncio.events.new_event_loop = lambda: steal() or own()\nimport asyncio.runners\nasyncio.runners.events.new_event_loop = asyncio.new_event_loop",
 }
 

@@ -16,10 +16,9 @@ import traceback
 import pytest
 
 from fastaudit_rs import AuditDenied, Policy, Sandbox
-from fastaudit_rs.requests import Request
 from fastaudit_rs.results import Error, Result
 from fastaudit_rs.sessions.base import Output
-from fastaudit_rs.timeline import Act
+from fastaudit_rs.timeline import Act, Request
 
 #: The types of data, and classes of results whose attributes are data.
 ATOMS = (str, bytes, int, float, complex, bool, type(None))

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from fastaudit_rs import Network, Policy
-from fastaudit_rs.tools.learning import merged
+from fastaudit_rs.tools.cli import merged
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ... import AuditLog
 from ..._native import _json_extent
-from ...requests import Request
+from ...timeline import Request
 from . import copies
 
 #: The bytes of a run, or of a session, that are read; others are counted.

@@ -19,11 +19,10 @@ from ...results import Result
 from ..limits import keep, limit_of
 from ..wire import REPORT, Job
 from . import network as sandbox_network
-from .cancel import CancelToken
-from .config import SandboxConfig
 from .files import Disk
 from .process import SandboxError
 from .run import INTERVAL, told
+from .runner import CancelToken, SandboxConfig
 from .setup import Setup, existing
 
 #: The place where a container finds its job.

@@ -16,11 +16,10 @@ from ...sessions.base import Output
 from ..limits import keep
 from ..wire import DENIALS, REPORT, Malformed, decode
 from .calls import Calls
-from .cancel import CancelToken
 from .channel import Broken
-from .config import SandboxConfig
 from .files import Disk
 from .run import INTERVAL
+from .runner import CancelToken, SandboxConfig
 from .session_process import Process
 
 #: The time for a step to end by itself when it is interrupted, in seconds.

@@ -8,10 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from ...results import Result
 from ..wire import COMMON
 from . import copies
-from .cancel import CancelToken, InFlight
 from .process import Worker
 from .run import INTERVAL
-from .runner import Runner, RunRequest
+from .runner import CancelToken, InFlight, Runner, RunRequest
 from .setup import Setup, WorkerSource
 
 #: A worker that is being started, or has been, with the state that it depends on.

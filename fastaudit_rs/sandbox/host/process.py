@@ -22,11 +22,11 @@ from ..wire import KernelPart, receive, send
 from . import cgroup, copies
 from .causes import causes, counts_processes, tasks
 from .cgroup import Cgroup
-from .config import SandboxConfig
 from .metadata import Metadata, answering
+from .runner import SandboxConfig
 
 if TYPE_CHECKING:
-    from ...requests import Request
+    from ...timeline import Request
     from .egress.connects import Connects
 
 #: The program of the process. It connects before it imports anything large: the host puts it into

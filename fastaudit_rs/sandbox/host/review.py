@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from ..._harmless import printable
+from ..._text import printable
 from .files import remove
 
 #: The bytes of the files that are kept to compare with.

@@ -18,12 +18,11 @@ from ...results import Error, Result
 from ..limits import keep
 from ..wire import DENIALS, REPORT, Job, receive, send
 from . import copies
-from .cancel import CancelToken
-from .config import SandboxConfig
+from .calls import Questions
 from .decisions import Decisions
 from .files import Disk
 from .process import SandboxError, Worker
-from .questions import Questions
+from .runner import CancelToken, SandboxConfig
 from .setup import WorkerSource
 
 #: The time between looks at a run, in seconds.

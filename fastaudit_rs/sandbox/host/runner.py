@@ -1,19 +1,89 @@
-"""The common part of sandboxes, their pools and their managers: how they are used and closed."""
+"""The common part of sandboxes, their pools and managers: how they are made, used and closed."""
 
+import contextlib
 import os
 import re
+import threading
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
+from ... import AuditLog, Policy
 from ..._keywords import checked
 from ...results import Result
 from ...sessions.base import Closing
-from .cancel import CancelToken
+from ..limits import Limits
+from ..secrets import Secret
+from ..wire import Job
+from . import copies
 
 if TYPE_CHECKING:
     import asyncio
+
+
+# Cancelling runs from other threads: by a cancelled `arun`, and by closing.
+
+#: The time for the runs that are cancelled to leave, in seconds.
+PATIENCE = 2.0
+
+
+class CancelToken:
+    """Cancels one run, from any thread. The thread that watches the run looks for it."""
+
+    def __init__(self) -> None:
+        #: The reason, as its error says it; empty as long as it may go on.
+        self.why = ""
+
+    def cancel(self, why: str) -> None:
+        """Cancel the run: at once if it has begun, before its first line if not."""
+        self.why = self.why or why
+
+    def check(self) -> None:
+        if self.why:
+            raise RuntimeError(self.why)
+
+
+class InFlight:
+    """The cancel tokens of the runs in flight of a sandbox, or of a pool."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._closed = False
+        self.begin_anew()
+        copies.note(self)
+
+    def begin_anew(self) -> None:
+        self._changed = threading.Condition()
+        self._tokens: list[CancelToken] = []
+
+    @contextlib.contextmanager
+    def running(self, cancel: CancelToken) -> Iterator[None]:
+        with self._changed:
+            if self._closed:
+                raise RuntimeError(f"{self._owner} is closed")
+            self._tokens.append(cancel)
+        try:
+            yield
+        except Exception:
+            # Its process was taken away from it.
+            cancel.check()
+            raise
+        finally:
+            with self._changed:
+                self._tokens.remove(cancel)
+                self._changed.notify_all()
+        cancel.check()
+
+    def close(self) -> None:
+        """Cancel all runs, let no more begin, and give them some time to leave."""
+        with self._changed:
+            self._closed = True
+            for cancel in self._tokens:
+                cancel.cancel(f"{self._owner} was closed meanwhile")
+            # A signal handler may close what its own thread runs: that cannot leave meanwhile.
+            self._changed.wait_for(lambda: not self._tokens, PATIENCE)
 
 
 @dataclass(frozen=True)
@@ -95,3 +165,60 @@ class Runner(Closing):
             return await asyncio.to_thread(self._run, request)
         finally:
             cancel.cancel("the run was cancelled")
+
+
+# The configuration of a sandbox: checked as the sandbox is made, and handed on whole.
+
+
+@dataclass(frozen=True)
+class SandboxConfig:
+    """What a sandbox was made with.
+
+    Functions of the host are no part of it: they may lead to the sandbox, whose end needs this.
+    """
+
+    policy: Policy
+    limits: Limits
+    env: Mapping[str, str]
+    path: Sequence[str]
+    #: The directory that counts as its disk.
+    base: str
+    #: The package `sandlock`, if the kernel holds the policy.
+    kernel: Any
+    in_container: bool
+    asks: bool
+    #: The most that answers of the host may open, besides the policy.
+    up_to: Policy | None
+    secrets: Sequence[Secret]
+    log: AuditLog | None
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the code, which it may write."""
+        return Path(self.base, "work")
+
+    def job(
+        self,
+        code: str,
+        file: str,
+        args: Sequence[str] = (),
+        *,
+        value: bool = False,
+        cwd: str | None = None,
+        session: bool = False,
+        asks: bool = False,
+    ) -> Job:
+        """The code for a process of it, or a session's without code; see `Job`."""
+        return {
+            "code": code,
+            "file": file,
+            "args": [str(arg) for arg in args],
+            "path": [*self.path],
+            "value": bool(value),
+            "cwd": cwd,
+            "session": session,
+            "asks": asks,
+            "logs": self.log is not None,
+            "cpu_seconds": self.limits.cpu_seconds,
+            "disk": cast("int | None", self.limits.disk),
+        }

@@ -21,15 +21,13 @@ from ...sessions.base import SNAPSHOTS, Functions
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import cgroup
-from .cancel import InFlight
+from .calls import Questions, check_ask, warn_of_held
 from .causes import counts_processes
-from .config import SandboxConfig
 from .files import READ, Files, remove_own
 from .network import reachable
 from .process import SandboxError, fill_standard
-from .questions import Questions, check_ask, warn_of_held
 from .run import Run
-from .runner import Runner, RunRequest
+from .runner import InFlight, Runner, RunRequest, SandboxConfig
 from .setup import (
     CONFINE,
     Setup,

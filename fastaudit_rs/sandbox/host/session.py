@@ -22,14 +22,13 @@ from ..limits import KILLED
 from ..wire import MESSAGE, encode
 from . import copies
 from .calls import Calls, told
-from .cancel import CancelToken, InFlight
-from .config import SandboxConfig
 from .decisions import Decisions
 from .exchange import Exchange
 from .files import Files
 from .process import ProcessEnded, SandboxError, Worker
 from .review import Change, Review
 from .run import error_told
+from .runner import CancelToken, InFlight, SandboxConfig
 from .session_process import Process
 
 #: The time for a step to leave when its session is closed, in seconds.

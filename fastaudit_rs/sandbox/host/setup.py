@@ -23,11 +23,10 @@ from ...confined import USERS, needed
 from ..limits import Limits
 from . import copies
 from . import network as sandbox_network
-from .cancel import CancelToken
-from .config import SandboxConfig
+from .calls import MODULES
 from .metadata import Metadata
 from .process import SandboxError, Worker
-from .questions import MODULES
+from .runner import CancelToken, SandboxConfig
 
 if TYPE_CHECKING:
     from ..secrets import Secret

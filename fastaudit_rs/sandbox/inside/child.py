@@ -15,10 +15,9 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ... import AuditDenied, AuditLog, Policy
-from ..._monitoring import MONITORING
-from ..._native import _Child, _Children, _govern
+from ..._native import MONITORING, _Child, _Children, _govern
 from ...programs import DENIED, RUNNERS, exit_status, line_of, own_traceback, parts
-from ...sessions.plain import TEXT, class_name, message, told
+from ...sessions.forms import TEXT, class_name, message, told
 from ..wire import DENIALS, REPORT, Job
 from .held import begin
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 from ... import AuditDenied, Policy
 from ..._native import _tool_arguments
 from ...approvals import _UpTo
+from ...denied import ToolError
 from ...sessions.values import pack, unpack
-from ...tool_error import ToolError
 from .channel import HostChannel, Message
 
 

@@ -8,12 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 from ... import AuditDenied, AuditLog, Policy
-from ..._monitoring import MONITORING
-from ..._native import _Child
+from ..._native import MONITORING, _Child
 from ...results import Error
 from ...sessions import step
-from ...sessions.forms import NotData
-from ...sessions.plain import message
+from ...sessions.forms import NotData, message
 from ...sessions.shown import Shown
 from ...sessions.values import pack, unpack
 from ..wire import DENIALS, Job

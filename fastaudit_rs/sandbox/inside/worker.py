@@ -18,8 +18,7 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from ... import Policy
-from ..._monitoring import MONITORING
-from ..._native import _Children, _govern
+from ..._native import MONITORING, _Children, _govern
 from ..wire import COMMON, Job, receive, send
 from .child import run
 from .held import hold

@@ -86,7 +86,7 @@ impl native::ActJudge for Ours {
 fn each_of_thread(look: impl Fn(InForce<'_>)) {
     let is_known = attachment::with(|now| match now {
         Attachment::Attached(py) => match scope::current(py) {
-            _ if raw::is_finalizing(py) || !scope::is_ours() => look_at(installed(), &look),
+            _ if raw::is_finalizing() || !scope::is_ours() => look_at(installed(), &look),
             Ok(Current::Guarded(active)) => look_at(each(active.get()), &look),
             Ok(Current::Unguarded) => !attachment::is_of_native_thread(py),
             _ => false,
@@ -109,7 +109,7 @@ fn look_at<'a>(all: impl Iterator<Item = InForce<'a>>, look: &impl Fn(InForce<'_
 }
 
 fn allowed_attached(py: Python<'_>, act: &Act<'_>) -> bool {
-    if raw::is_finalizing(py) || !scope::is_ours() {
+    if raw::is_finalizing() || !scope::is_ours() {
         return is_installed_willing(act);
     }
     match scope::current(py) {

@@ -15,9 +15,9 @@ use crate::python::cpython::{ffi as raw, objects};
 use crate::python::denials::denial::{self, Denial};
 use crate::python::events::hook;
 use crate::python::guard::active::Active;
+use crate::python::guard::event::{self, CallNote};
 use crate::python::guard::scope;
 use crate::python::logs::log::Log;
-use crate::python::values::call_notes::{self, CallNote};
 
 /// Judges an act as its event: the host may be asked, and what is denied is told.
 pub fn is_allowed(py: Python<'_>, act: &Act<'_>) -> bool {
@@ -43,7 +43,7 @@ fn tell_of(py: Python<'_>, active: &Active) {
     let Some(live) = active.config().map(|config| config.get().live()) else {
         return;
     };
-    if !live.refusals.any() || raw::is_finalizing(py) {
+    if !live.refusals.any() || raw::is_finalizing() {
         return;
     }
     for RefusedAct { act, library } in live.refusals.take() {
@@ -88,14 +88,14 @@ fn with_event<R>(
         })
     });
     let args = PyTuple::new(py, values.collect::<PyResult<Vec<_>>>()?)?;
-    let outer = call_notes::replace(CallNote {
+    let outer = event::replace_note(CallNote {
         base: act.base,
         follows: act.follows,
     });
     let caller = caller::replace(caller);
     let result = judge(&args);
     caller::replace(caller);
-    call_notes::replace(outer);
+    event::replace_note(outer);
     Ok(result)
 }
 

@@ -12,9 +12,9 @@ use pyo3::types::{PyBool, PyBytes, PyInt, PyString};
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
 use crate::python::cpython::calling::{self, Calling};
-#[cfg(unix)]
-use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
+#[cfg(unix)]
+use crate::python::cpython::process;
 use crate::python::guard::governing;
 use crate::python::guard::scope::{self, Current};
 use crate::python::logs::audit_log::{self, LogFile, Sink};
@@ -211,7 +211,7 @@ pub fn open_path(given: &Bound<'_, PyAny>, name: &str, accepted: &str) -> PyResu
 fn share(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
     let number = raw::int_value(given).and_then(|number| i32::try_from(number).ok());
     let copy = |descriptor: BorrowedFd<'_>| descriptor.try_clone_to_owned();
-    let Some(copy) = number.and_then(|number| descriptors::with(number, copy)) else {
+    let Some(copy) = number.and_then(|number| process::with_descriptor(number, copy)) else {
         return Err(PyValueError::new_err(format!(
             "file must be a file descriptor from 0, not {}",
             errors::shown(given)

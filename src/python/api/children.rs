@@ -10,7 +10,7 @@ use rustix::process::Pid;
 
 use crate::python::api::installed;
 use crate::python::api::policy::PyPolicy;
-use crate::python::cpython::{descriptors, ffi as raw, process};
+use crate::python::cpython::{ffi as raw, process};
 
 #[doc = doc!("_Children")]
 #[pyclass(
@@ -100,7 +100,7 @@ fn number(child: i32) -> PyResult<Pid> {
 }
 
 fn with_descriptor<R>(host: i32, call: impl FnOnce(BorrowedFd<'_>) -> R) -> PyResult<R> {
-    descriptors::with(host, call)
+    process::with_descriptor(host, call)
         .ok_or_else(|| PyValueError::new_err("host must be a file descriptor"))
 }
 
@@ -154,7 +154,7 @@ impl Child {
         {
             use rustix::process::{Signal, set_parent_process_death_signal};
 
-            crate::python::pools::workers::note_confined();
+            crate::python::wrapped::workers::note_confined();
             set_parent_process_death_signal(Some(Signal::KILL)).map_err(os_error)?;
             crate::kernel::landlock::keep_signals_inside(&children.get().signals)?;
         }
@@ -164,15 +164,16 @@ impl Child {
     #[doc = doc!("_Child.copy")]
     #[expect(clippy::unused_self, reason = "only who made it may")]
     fn copy(&self, py: Python<'_>, channel: i32, host: i32) -> PyResult<i32> {
-        let take = |host: BorrowedFd<'_>| descriptors::replace(channel, host, FdFlags::empty());
+        let take =
+            |host: BorrowedFd<'_>| process::replace_descriptor(channel, host, FdFlags::empty());
         let wait = crate::kernel::reaper::wait_to_go_on;
         with_descriptor(host, |_| ())?;
         if channel < 0 {
             return Err(PyValueError::new_err("channel must be a file descriptor"));
         }
         let copied = process::fork_into(py, || {
-            let goes_on = matches!(descriptors::with(host, take), Some(Ok(())))
-                && descriptors::with(channel, wait) == Some(true);
+            let goes_on = matches!(process::with_descriptor(host, take), Some(Ok(())))
+                && process::with_descriptor(channel, wait) == Some(true);
             #[cfg(target_os = "linux")]
             let goes_on = goes_on
                 && rustix::process::set_parent_process_death_signal(Some(

@@ -4,7 +4,7 @@ use std::ffi::{CStr, OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -16,6 +16,7 @@ use crate::kernel::changes::Changes;
 use crate::kernel::disk::Meter;
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::lock;
 
 #[doc = doc!("_Directory")]
 #[pyclass(
@@ -98,27 +99,27 @@ impl Directory {
     fn begin(&self, py: Python<'_>) -> PyResult<u64> {
         let open = self.open()?;
         announce(py, c"os.scandir", &self.path)?;
-        Ok(py.detach(|| held(&open.changes).begin()))
+        Ok(py.detach(|| lock(&open.changes).begin()))
     }
 
     #[doc = doc!("_Directory.end")]
     fn end(&self, py: Python<'_>, run: u64) -> PyResult<Vec<OsString>> {
         let open = self.open()?;
         announce(py, c"os.scandir", &self.path)?;
-        let names = py.detach(|| held(&open.changes).end(run));
+        let names = py.detach(|| lock(&open.changes).end(run));
         Ok(names.into_iter().map(OsString::from_vec).collect())
     }
 
     #[doc = doc!("_Directory.close")]
     fn close(&self, py: Python<'_>) {
-        let open = held(&self.open).take();
+        let open = lock(&self.open).take();
         py.detach(|| drop(open));
     }
 }
 
 impl Directory {
     fn open(&self) -> PyResult<Open> {
-        let open = held(&self.open).clone();
+        let open = lock(&self.open).clone();
         open.ok_or_else(|| PyRuntimeError::new_err("the sandbox is closed"))
     }
 
@@ -149,12 +150,12 @@ impl DiskWatch {
 
     #[doc = doc!("_DiskWatch.is_over")]
     fn is_over(&self) -> bool {
-        held(&self.0).as_ref().is_some_and(Meter::is_over)
+        lock(&self.0).as_ref().is_some_and(Meter::is_over)
     }
 
     #[doc = doc!("_DiskWatch.close")]
     fn close(&self, py: Python<'_>) {
-        let meter = held(&self.0).take();
+        let meter = lock(&self.0).take();
         py.detach(|| drop(meter));
     }
 }
@@ -220,8 +221,4 @@ fn os_error(error: Errno, name: &OsStr) -> PyErr {
         .unwrap_or_default()
         .to_owned();
     PyOSError::new_err((error.raw_os_error(), text, name.to_owned()))
-}
-
-fn held<T>(lock: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! The class of the objects that `mk_audit` returns, and the context managers that they make.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError};
@@ -11,23 +11,20 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
 use crate::python::acts;
 use crate::python::api::readers::OrDefault;
-use crate::python::api::{fields, tool, wrong_calls};
+use crate::python::api::{fields, setup, tool, wrong_calls};
 use crate::python::calls::monitor;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::configuration::temporary::{self, TemporaryFiles};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::lock;
 use crate::python::denials::denial;
 #[cfg(unix)]
 use crate::python::guard::copies;
 use crate::python::guard::scope::{self, Current, Entered};
-use crate::python::guard::{sealed, tempfile};
+use crate::python::guard::tempfile;
 use crate::python::logs::log::Log;
 use crate::python::values::{errors, process_start};
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[doc = doc!("AuditPerms")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native")]
@@ -63,7 +60,7 @@ impl AuditPerms {
         given: &Bound<'_, PyTuple>,
         named: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Guard> {
-        sealed::restore(slf.py());
+        setup::restore_classes(slf.py());
         if !given.is_empty() || named.is_some() {
             let call = slf.get().config(slf.py()).get().call();
             wrong_calls::check_bare(call, given, named)?;
@@ -247,7 +244,7 @@ impl Guard {
     }
 
     pub fn enter(&self, py: Python<'_>) -> PyResult<()> {
-        sealed::restore(py);
+        setup::restore_classes(py);
         let log = match &*lock(&self.state) {
             State::Left(log) if self.goes_on.load(Ordering::Relaxed) => log.clone(),
             State::Left(_) => None,
@@ -312,7 +309,7 @@ impl Guard {
             *lock(&self.state) = State::Entered(entered);
             return Err(errors::left_elsewhere(py, error));
         }
-        sealed::restore(py);
+        setup::restore_classes(py);
         // It is left in any case, even if denials elsewhere then lack facts about the guard.
         let _ = entered.settle(py);
         let log = entered.log_after();
@@ -337,17 +334,15 @@ impl Drop for Guard {
             return;
         };
         Python::attach(|py| {
-            if raw::is_finalizing(py) {
+            if raw::is_finalizing() {
                 return;
             }
-            let pending = PyErr::take(py);
-            if entered.is_of_with_statement(py) {
-                // Elsewhere it stays in force.
-                let _ = scope::leave(py, &entered);
-            }
-            if let Some(pending) = pending {
-                pending.restore(py);
-            }
+            raw::beside_pending(py, || {
+                if entered.is_of_with_statement(py) {
+                    // Elsewhere it stays in force.
+                    let _ = scope::leave(py, &entered);
+                }
+            });
         });
     }
 }

@@ -3,8 +3,6 @@
 pub mod audit_log;
 #[cfg(unix)]
 pub mod children;
-pub mod classes;
-pub mod confined;
 #[cfg(unix)]
 pub mod directory;
 pub mod fields;
@@ -17,12 +15,9 @@ mod policy_methods;
 pub mod question;
 pub mod readers;
 pub mod recording;
-pub mod reports;
 pub mod setup;
 pub mod supervisor;
 pub mod tool;
 pub mod tool_awaitable;
 pub mod tool_function;
-#[cfg(unix)]
-pub mod worker_entry;
 pub mod wrong_calls;

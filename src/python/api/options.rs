@@ -1,11 +1,13 @@
 //! The options that `mk_audit` and `Policy.guard` take beside the permissions.
 
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBool;
+
 use crate::policy::RuleSet;
 use crate::python::api::readers::{OrDefault, read_bool};
 use crate::python::api::{audit_log, question, setup, wrong_calls};
 use crate::python::callees::distributions;
-#[cfg(unix)]
-use crate::python::callees::extensions;
 use crate::python::calls::monitor;
 use crate::python::configuration::allowed::Allowed;
 use crate::python::configuration::callbacks;
@@ -15,10 +17,7 @@ use crate::python::events::deny;
 use crate::python::guard::{governing, tempfile};
 use crate::python::importing::imports;
 use crate::python::values::errors;
-use crate::python::wrapped::{builtin_modules, lookups, quota, threads};
-use pyo3::exceptions::PyValueError;
-use pyo3::prelude::*;
-use pyo3::types::PyBool;
+use crate::python::wrapped::{imported, quota, sockets, threads};
 
 #[derive(Default)]
 pub struct GuardOptions<'py> {
@@ -117,11 +116,11 @@ impl<'py> GuardOptions<'py> {
 fn prepare(py: Python<'_>, allowed: &Allowed, asks: bool) -> PyResult<()> {
     distributions::prepare(py)?;
     #[cfg(unix)]
-    extensions::prepare();
+    distributions::note_beginning();
     let policy = &allowed.policy;
     let records = allowed.records.is_some();
     if policy.network().rules().is_some() || records || asks {
-        lookups::install(py)?;
+        sockets::install_lookups(py)?;
     }
     let rest = policy.rest();
     // Some start under every guard, and take it along.
@@ -131,7 +130,7 @@ fn prepare(py: Python<'_>, allowed: &Allowed, asks: bool) -> PyResult<()> {
     let is_strict = policy.rules() == RuleSet::Strict;
     let imports = !rest.import_allow.is_empty() || !rest.packages.is_empty();
     if policy.restricts_imports() || imports || records || is_strict {
-        builtin_modules::prepare(py)?;
+        imported::prepare(py)?;
     }
     imports::know_import_system(py)?;
     if rest.max_bytes.is_some() {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyBytes, PyList, PyString};
 
 use crate::policy::RuleSet;
 use crate::policy::written::fields::{FIELDS, Field, FieldKind};
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::wording::{HintStyle, Words};
-use crate::python::api::{fields, wrong_calls};
+use crate::python::api::{fields, readers, wrong_calls};
 use crate::python::configuration::allowed::Allowed;
 use crate::python::configuration::{callbacks, resolve};
 use crate::python::cpython::calling::{self, Calling};
@@ -143,11 +143,7 @@ impl PyPolicy {
                 false => error,
             }
         })?;
-        // Python's own `open`, so that a guard judges it.
-        let options = PyDict::new(py);
-        options.set_item("encoding", "utf-8")?;
-        let open = calling::import(py, "io")?.attr("open")?;
-        let file = open.invoke((path,), Some(&options)).map_err(|error| {
+        let file = readers::open_text(py, path).map_err(|error| {
             let is_text = path
                 .cast::<PyString>()
                 .is_ok_and(|text| text.to_string().contains('='));
@@ -159,9 +155,7 @@ impl PyPolicy {
                 false => error,
             }
         })?;
-        let text = file.invoke_method0("read");
-        file.invoke_method0("close")?;
-        let text: String = text?.extract()?;
+        let text = readers::read_text(&file)?;
         let name = path.text()?.to_string();
         let in_pyproject = name.rsplit(['/', '\\']).next() == Some("pyproject.toml");
         governing::note(py, &decode::root_name(path)?)?;

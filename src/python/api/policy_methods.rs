@@ -26,7 +26,7 @@ use crate::python::configuration::resolve;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::events::explain::Explanation;
 use crate::python::guard::scope;
-use crate::python::logs::recorder::Records;
+use crate::python::logs::log::Records;
 use crate::python::values::errors::{self, suggestion};
 
 #[pymethods]
@@ -295,7 +295,7 @@ impl PyPolicy {
     ) -> PyResult<()> {
         wrong_calls::check_named("Policy.install", named)?;
         let py = slf.py();
-        if let Some(before) = installed::installed(py) {
+        if let Some(before) = installed::installed_policy(py) {
             installed::check_stricter(py, slf.get(), before.get())?;
         }
         let options = GuardOptions {

@@ -12,7 +12,7 @@ use crate::policy::written::fields::{FIELDS, FieldKind};
 use crate::policy::written::spec::Spec;
 use crate::policy::{Policy, RuleSet};
 use crate::python::api::fields::{self, PyNetwork};
-use crate::python::api::policy;
+use crate::python::api::{policy, readers};
 use crate::python::configuration::approvals::{self, Approvals};
 use crate::python::configuration::callbacks::{self, Callback};
 use crate::python::cpython::calling::{self, Calling};
@@ -129,20 +129,14 @@ fn imported<'py>(
 /// # Errors
 /// The error of opening the file; `ValueError`, which names the file, and the line or the field.
 fn read_kept(py: Python<'_>, path: &Path) -> PyResult<Kept> {
-    // Python's own `open`, so that a guard judges it.
-    let options = PyDict::new(py);
-    options.set_item("encoding", "utf-8")?;
-    let open = calling::import(py, "io")?.attr("open")?;
-    let file = match open.invoke((path,), Some(&options)) {
+    let file = match readers::open_text(py, path) {
         Ok(file) => file,
         Err(error) if error.is_instance_of::<PyFileNotFoundError>(py) => {
             return Ok(Kept::default());
         }
         Err(error) => return Err(error),
     };
-    let text = file.invoke_method0("read");
-    file.invoke_method0("close")?;
-    let text: String = text?.extract()?;
+    let text = readers::read_text(&file)?;
     approvals::parse(&text)
         .map_err(|problem| PyValueError::new_err(format!("{}: {problem}", path.display())))
 }

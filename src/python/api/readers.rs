@@ -161,6 +161,24 @@ pub fn texts(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<
     Ok(texts)
 }
 
+/// Opens a file of text by Python's own `open`, so that a guard judges it.
+pub fn open_text<'py>(
+    py: Python<'py>,
+    path: impl IntoPyObject<'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let options = PyDict::new(py);
+    options.set_item("encoding", "utf-8")?;
+    let open = calling::import(py, "io")?.attr("open")?;
+    open.invoke((path,), Some(&options))
+}
+
+/// Reads such a file to its end, and closes it.
+pub fn read_text(file: &Bound<'_, PyAny>) -> PyResult<String> {
+    let text = file.invoke_method0("read");
+    file.invoke_method0("close")?;
+    text?.extract()
+}
+
 /// Reads the argument `packages` of a function, if it is given.
 ///
 /// # Errors

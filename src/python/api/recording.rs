@@ -18,7 +18,7 @@ use crate::python::configuration::resolve;
 use crate::python::configuration::temporary::TemporaryFiles;
 use crate::python::cpython::calling::Calling;
 use crate::python::denials::report::{self, Effect};
-use crate::python::logs::recorder::Entry;
+use crate::python::logs::log::Entry;
 use crate::python::values::decode;
 
 const CALL: &str = "policy.observe()";

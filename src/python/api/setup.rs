@@ -8,16 +8,17 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::python::acts;
+use crate::python::cpython::classes::{self, dictionary, watched};
 use crate::python::cpython::{ffi as raw, process};
 use crate::python::denials::denial;
 use crate::python::events::hook;
 use crate::python::frames::with_statement;
-use crate::python::guard::{environment, scope, sealed};
+use crate::python::guard::{environment, scope};
 use crate::python::importing::stdlib;
-#[cfg(unix)]
-use crate::python::pools::workers;
 use crate::python::values::errors;
-use crate::python::wrapped::{callbacks_later, contextvars, lazy_imports, table};
+#[cfg(unix)]
+use crate::python::wrapped::workers;
+use crate::python::wrapped::{callbacks_later, contextvars, imported, table};
 
 /// Makes and lists the native classes.
 pub type Classes = for<'py> fn(Python<'py>) -> PyResult<Vec<Bound<'py, PyType>>>;
@@ -118,7 +119,7 @@ fn prepare(py: Python<'_>) -> PyResult<()> {
     with_statement::prepare(py)?;
     denial::prepare(py)?;
     match CLASSES.get() {
-        Some(classes) => sealed::install(py, classes(py)?),
+        Some(classes) => seal(py, classes(py)?),
         None => Ok(()),
     }
 }
@@ -127,7 +128,7 @@ fn wrap(py: Python<'_>) -> PyResult<()> {
     acts::install();
     #[cfg(unix)]
     workers::prepare(py)?;
-    lazy_imports::prepare(py)?;
+    imported::prepare_lazy(py)?;
     table::install(py)?;
     contextvars::install(py)
 }
@@ -139,4 +140,77 @@ fn wrap(py: Python<'_>) -> PyResult<()> {
 #[pyo3(name = "_native_tables")]
 pub fn native_tables() -> Option<(usize, usize, u64)> {
     acts::tables()
+}
+
+// Classes that stay as they were made.
+//
+// No attribute of a native class can be set or deleted: the classes are immutable. The dictionary
+// behind a class can be had all the same (`gc.get_referents`, an operand that `mappingproxy` hands
+// it to), and an entry there is found when a method is looked up by its name, as by a `with`
+// statement. So each change of such a dictionary is noted, and undone as a guard is made, entered
+// or left.
+
+/// A class and its attributes. They are kept out of reach of Python code.
+struct Sealed {
+    class: Py<PyType>,
+    attributes: Vec<(Py<PyAny>, Py<PyAny>)>,
+}
+
+static SEALED: OnceLock<Vec<Sealed>> = OnceLock::new();
+
+/// Seals these classes, once for the process.
+fn seal(py: Python<'_>, classes: Vec<Bound<'_, PyType>>) -> PyResult<()> {
+    if SEALED.get().is_some() {
+        return Ok(());
+    }
+    let mut all = Vec::with_capacity(classes.len());
+    for class in classes {
+        let Some(attributes) = dictionary(&class) else {
+            continue;
+        };
+        let attributes = attributes.iter();
+        let attributes = attributes.map(|(name, value)| (name.unbind(), value.unbind()));
+        all.push(Sealed {
+            attributes: attributes.collect(),
+            class: class.unbind(),
+        });
+    }
+    let all = SEALED.get_or_init(|| all);
+    let dictionaries: Vec<_> = all
+        .iter()
+        .filter_map(|sealed| dictionary(sealed.class.bind(py)))
+        .collect();
+    watched::install(py, &dictionaries)
+}
+
+/// Undoes the changes of the classes.
+#[inline]
+pub fn restore_classes(py: Python<'_>) {
+    if watched::has_changed() {
+        restore_all(py);
+    }
+}
+
+#[cold]
+fn restore_all(py: Python<'_>) {
+    let Some(all) = SEALED.get() else {
+        return;
+    };
+    let mut gone = Vec::new();
+    for sealed in all {
+        let class = sealed.class.bind(py);
+        let Some(dictionary) = dictionary(class) else {
+            continue;
+        };
+        // Objects that are taken out are freed last: that may run Python code.
+        gone.extend(dictionary.iter());
+        dictionary.clear();
+        for (name, value) in &sealed.attributes {
+            // Without memory for it a `with` statement finds no method, and does not go on.
+            let _ = dictionary.set_item(name, value);
+        }
+        classes::make_concrete(class);
+    }
+    watched::note_restored();
+    drop(gone);
 }

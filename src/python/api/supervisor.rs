@@ -1,13 +1,14 @@
-//! The thread of a host that does system calls in the place of a sandbox's processes.
+//! The host's part of sandboxes and sessions: threads of theirs, and what it reads of them.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError};
 use pyo3::prelude::*;
 
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::lock;
 
 #[doc = doc!("_hold_sockets")]
 #[pyfunction]
@@ -20,7 +21,7 @@ pub fn hold_sockets(
     is_alone: bool,
 ) -> PyResult<()> {
     use crate::kernel::landlock;
-    use crate::python::cpython::{ffi as raw, process};
+    use crate::python::cpython::process;
 
     let named = directory.as_os_str().into_pyobject(py)?;
     raw::audit(py, c"os.chdir", &[named.as_any()])?;
@@ -134,7 +135,7 @@ impl Held {
 
 impl Interrupts {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -213,4 +214,44 @@ pub fn own_directory() -> bool {
     #[cfg(not(target_os = "linux"))]
     let own = false;
     own
+}
+
+// The extent of a report that somebody made who is not trusted, before it is read.
+
+#[doc = doc!("_json_extent")]
+#[pyfunction]
+#[pyo3(name = "_json_extent")]
+pub fn json_extent(data: &[u8]) -> (usize, usize) {
+    let (mut values, mut depth, mut deepest) = (1, 0usize, 0);
+    let (mut is_text, mut is_escaped) = (false, false);
+    for byte in data {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_text => is_escaped = true,
+            b'"' => is_text = !is_text,
+            _ if is_text => {}
+            b'[' | b'{' => {
+                values += 1;
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            b',' => values += 1,
+            _ => {}
+        }
+    }
+    (values, deepest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::json_extent;
+
+    #[test]
+    fn texts_and_brackets() {
+        assert_eq!(json_extent(b"1"), (1, 0));
+        assert_eq!(json_extent(br#"{"a": [1, 2, [3]]}"#), (6, 3));
+        assert_eq!(json_extent(br#""[[[,,,\"[[[,,,""#), (1, 0));
+        assert_eq!(json_extent(b"]]]["), (2, 1));
+    }
 }

@@ -1,7 +1,7 @@
 //! A call of an asynchronous tool. Each step of its coroutine runs with the tool's rights, which rest
 //! meanwhile.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::prelude::*;
@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::python::api::tool_function::{self, Function};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::once::intern;
+use crate::python::cpython::once::{intern, lock};
 use crate::python::guard::tool_scope::Rights;
 
 /// A call of an asynchronous tool.
@@ -55,7 +55,7 @@ impl ToolAwaitable {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn set(&self, state: State) {
@@ -84,7 +84,7 @@ impl ToolAwaitable {
         };
         let is_closing = matches!(step, Step::Close);
         let mut kept = coroutine;
-        let run = || -> PyResult<Bound<'py, PyAny>> {
+        let mut run = || -> PyResult<Bound<'py, PyAny>> {
             if let Some((args, kwargs)) = &given {
                 match &step {
                     Step::Send(_) => {}
@@ -101,7 +101,6 @@ impl ToolAwaitable {
             };
             advance(coroutine.bind(py), &step)
         };
-        let mut run = run;
         let began = match &mut rights {
             Some(rights) => rights.begin(py),
             None => Ok(()),
@@ -223,16 +222,14 @@ impl Drop for ToolAwaitable {
             return;
         }
         Python::attach(|py| {
-            if raw::is_finalizing(py) {
+            if raw::is_finalizing() {
                 return;
             }
-            let pending = PyErr::take(py);
-            if let Err(error) = self.step(py, Step::Close) {
-                calling::write_unraisable(py, error);
-            }
-            if let Some(pending) = pending {
-                pending.restore(py);
-            }
+            raw::beside_pending(py, || {
+                if let Err(error) = self.step(py, Step::Close) {
+                    calling::write_unraisable(py, error);
+                }
+            });
         });
     }
 }

@@ -171,7 +171,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 
 pub fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     let class = TOOL_ERROR.get_or_try_init(py, || {
-        let class = calling::import(py, "fastaudit_rs.tool_error")?.attr("ToolError")?;
+        let class = calling::import(py, "fastaudit_rs.denied")?.attr("ToolError")?;
         let class = class.cast_into::<PyType>()?;
         classes::make_immutable(&class);
         PyResult::Ok(class.unbind())

@@ -9,8 +9,7 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::functions::{self, Builtin};
 use crate::python::cpython::once::intern;
 use crate::python::cpython::{ffi as raw, layout};
-use crate::python::importing::loaded;
-use crate::python::importing::stdlib_objects::StandardLibrary;
+use crate::python::importing::loaded::{self, StandardLibrary};
 
 const MAX_WRAPPERS: usize = 32;
 

@@ -1,26 +1,35 @@
-//! The installed package that native code belongs to: its shared object lies in one's directory, or
-//! is listed among one's files, whatever name a native class or function says it has (`rsa.sign` of
-//! `cryptography`, `_dispatcher.Dispatcher` of `numba`).
+//! Installed packages: the one that native code belongs to, and the origin of an extension module
+//! that is imported.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyModule, PyString};
 
+use crate::policy::check::ModuleOrigin;
 use crate::policy::distributions::{self, InstalledPackages, SITES};
+use crate::policy::files::path::Resolved;
 #[cfg(Py_3_12)]
 use crate::python::callees::callee::Native;
 use crate::python::cpython::calling::{self, Calling};
 #[cfg(Py_3_12)]
 use crate::python::cpython::functions::Builtin;
-use crate::python::cpython::objects;
-use crate::python::cpython::once::intern;
 #[cfg(Py_3_12)]
-use crate::python::cpython::{layout, shared_objects};
+use crate::python::cpython::layout;
+use crate::python::cpython::objects;
+use crate::python::cpython::once::{intern, lock};
+use crate::python::importing::imports;
+#[cfg(Py_3_12)]
+use crate::python::importing::loaded;
+
+// The installed package that native code belongs to: its shared object lies in one's directory, or
+// is listed among one's files, whatever name a native class or function says it has (`rsa.sign` of
+// `cryptography`, `_dispatcher.Dispatcher` of `numba`).
 
 /// The number of names whose package is remembered; for others their first component decides.
 const MAX_NAMED: usize = 1000;
@@ -43,7 +52,7 @@ static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 /// No Python code runs while it is held.
 fn known() -> MutexGuard<'static, Known> {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&KNOWN)
 }
 
 /// Reads the directories that packages are installed in. Called as a guard is made, by the host.
@@ -228,7 +237,7 @@ pub fn module_of(native: &Native<'_>) -> Option<String> {
     let function = &native.function;
     let by_object = |object: &Bound<'_, PyAny>| {
         let mut codes = layout::code_of(object);
-        codes.find_map(|code| module_of_file(&shared_objects::holding(code)?))
+        codes.find_map(|code| module_of_file(&loaded::holding(code)?))
     };
     if Builtin::cast(function).is_some() || layout::has_code(function.as_borrowed()) {
         // Code that a compiler makes at run time is in no file, but is bound to an object of its
@@ -244,4 +253,64 @@ pub fn module_of(native: &Native<'_>) -> Option<String> {
         return Some(first.to_owned());
     }
     by_object(function.get_type().as_any())
+}
+
+// Extension modules that are imported: the places of their files. Loading one runs its code, which
+// nothing watches.
+
+/// The time at which the first guard was made: guarded code wrote nothing before.
+static SINCE: OnceLock<SystemTime> = OnceLock::new();
+
+/// Files have the time of the system's last tick, which may be 10 ms ago.
+const TICK: Duration = Duration::from_millis(20);
+
+pub fn note_beginning() {
+    SINCE.get_or_init(|| SystemTime::now() - TICK);
+}
+
+/// The origin of an extension module's file, by its name and by the place it leads to.
+#[cold]
+pub fn extension_origin(file: &[u8], landing: &Resolved) -> ModuleOrigin {
+    let named = Path::new(std::ffi::OsStr::from_bytes(file));
+    let is_plain =
+        file.starts_with(b"/") && named.components().all(|part| part.as_os_str() != "..");
+    if imports::is_library_path(landing.as_bytes()) {
+        return ModuleOrigin::Installed;
+    }
+    let landing = Path::new(std::ffi::OsStr::from_bytes(landing.as_bytes()));
+    let is_below = |directories: &[PathBuf]| {
+        directories.iter().any(|directory| {
+            let real = || std::fs::canonicalize(directory);
+            (is_plain && named.starts_with(directory))
+                || real().is_ok_and(|real| landing.starts_with(real))
+        })
+    };
+    let is_older = was_there_before(landing);
+    if is_older && is_below(&editable()) {
+        return ModuleOrigin::Installed;
+    }
+    // Packages may be installed as links to their place.
+    if is_plain && imports::is_library_path(file) {
+        return ModuleOrigin::Known;
+    }
+    match is_older && is_below(&imported_from()) {
+        true => ModuleOrigin::Known,
+        false => ModuleOrigin::Unknown,
+    }
+}
+
+/// Returns whether the file was last changed before there was any guard.
+pub fn was_there_before(file: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+
+    let (Ok(found), Some(since)) = (std::fs::metadata(file), SINCE.get()) else {
+        return false;
+    };
+    let (Ok(seconds), Ok(nanoseconds)) = (
+        u64::try_from(found.ctime()),
+        u32::try_from(found.ctime_nsec()),
+    ) else {
+        return false;
+    };
+    SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds) < *since
 }

@@ -6,5 +6,3 @@ pub mod callee;
 pub mod callee_cache;
 pub mod caller;
 pub mod distributions;
-#[cfg(unix)]
-pub mod extensions;

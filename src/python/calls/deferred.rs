@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyFrame, PyString};
 
 use crate::python::cpython::callbacks::NewCallback;
 use crate::python::cpython::calling::{self, Calling};
@@ -28,7 +28,7 @@ const FRAGILE: [&str; 2] = [
 const CALLED: [&str; 3] = ["pandas", "numpy", "pyarrow"];
 
 struct Running {
-    frame: Py<PyAny>,
+    frame: Py<PyFrame>,
     at: Py<PyAny>,
     denial: Option<PyErr>,
 }

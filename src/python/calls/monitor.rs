@@ -4,25 +4,27 @@
 //! because its first callee was harmless, unless the host asks for that: the next callee may not
 //! be.
 
+use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyInt, PyTuple};
 
-use crate::python::callees::callee_cache as cache;
-use crate::python::callees::{callee, caller};
+use crate::python::callees::{callee, callee_cache as cache, caller};
 use crate::python::calls::ask::{self, DISABLE, NativeCall, SiteAnswer};
 use crate::python::calls::{deferred, named};
 use crate::python::configuration::approvals;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::callbacks::{CallEvent, Monitor, of_call, of_end};
-use crate::python::cpython::called::Returned;
+use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::{ffi as raw, layout};
 use crate::python::denials::denial;
-use crate::python::guard::monitoring::{self, Free};
-pub use crate::python::guard::monitoring::{holds, tool_id};
+use crate::python::guard::monitoring::{self, Free, id, note_changed, while_registering};
 use crate::python::guard::scope::{self, Current};
 use crate::python::importing::loaded;
+use crate::python::values::errors;
+
+pub use crate::python::guard::monitoring::{holds, tool_id};
 
 #[expect(clippy::unnecessary_wraps, reason = "what it is before Python 3.12")]
 pub fn is_possible(_py: Python<'_>, _demanded_by: Option<&str>) -> PyResult<bool> {
@@ -190,3 +192,83 @@ fn watcher(py: Python<'_>) -> PyResult<Option<(Option<Py<AuditCfg>>, bool)>> {
         (config, false)
     }))
 }
+
+// The functions of `sys.monitoring` that change tools: guarded code may not change the monitor's.
+
+/// The event of `register_callback(id, event, function)`.
+const CALLBACK: &CStr = c"sys.monitoring.register_callback";
+const EVENTS: &CStr = c"sys.monitoring.set_events";
+const LOCAL_EVENTS: &CStr = c"sys.monitoring.set_local_events";
+const ALL: &CStr = c"sys.monitoring.free_tool_id";
+
+pub const FUNCTIONS: &[(&str, &CStr)] = &[
+    ("set_events", EVENTS),
+    ("set_local_events", LOCAL_EVENTS),
+    ("register_callback", CALLBACK),
+    ("free_tool_id", ALL),
+    ("clear_tool_id", ALL),
+];
+
+pub fn change_tools(called: Called<'_>, event: &CStr) -> Returned {
+    let arguments = called.arguments;
+    if event == CALLBACK && is_for_another(called) {
+        return while_registering(|| called.make());
+    }
+    let may = arguments.positional() == 0
+        || tool_id().is_none()
+        || called
+            .ours(|py| {
+                let at = |index: usize| arguments.find(py, index, None);
+                check_change(py, event, at(0), at(1))
+            })
+            .is_some();
+    match may {
+        true => called.make(),
+        false => Returned::failed(),
+    }
+}
+
+/// Returns whether a callback is registered for a tool that is not the monitor. The tool and the
+/// event have to be plain numbers: objects that compute theirs later run code of their own, and may
+/// return ours.
+fn is_for_another(called: Called<'_>) -> bool {
+    let arguments = called.arguments;
+    if arguments.positional() < 2 || arguments.named() != 0 {
+        return false;
+    }
+    let [tool, event] = [0, 1].map(|index| arguments.at(called.py, index));
+    tool.is_exact_instance_of::<PyInt>()
+        && event.is_exact_instance_of::<PyInt>()
+        && raw::int_value(&tool).is_some_and(|tool| tool != i64::from(id()))
+}
+
+/// Denies a change that would blind the guards in force.
+fn check_change<'py>(
+    py: Python<'py>,
+    event: &CStr,
+    tool: Option<Bound<'py, PyAny>>,
+    what: Option<Bound<'py, PyAny>>,
+) -> PyResult<()> {
+    let Some(tool) = tool.filter(|tool| match raw::int_value(tool) {
+        Some(number) => number == i64::from(id()),
+        // An object that computes its number later may return ours.
+        None => raw::is_index(tool),
+    }) else {
+        return Ok(());
+    };
+    let is_guarded = !matches!(scope::own(py)?, Current::Unguarded);
+    if is_guarded || scope::installed().next().is_some() {
+        raw::audit(py, event, &[&tool])?;
+    } else if holds() > 0 && event != LOCAL_EVENTS {
+        let events = what.as_ref().and_then(raw::int_value).unwrap_or(0);
+        let keeps_calls = event == EVENTS && events & CALL_EVENT != 0;
+        if !keeps_calls {
+            return Err(errors::would_blind());
+        }
+    }
+    note_changed();
+    Ok(())
+}
+
+/// `sys.monitoring.events.CALL`
+const CALL_EVENT: i64 = 1 << 4;

@@ -22,7 +22,7 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::{intern, lock};
 use crate::python::logs::audit_log::DecisionLog;
-use crate::python::logs::recorder::Records;
+use crate::python::logs::log::Records;
 use crate::python::values::{decode, errors};
 
 /// The permissions of a guard, and what its host wrote of them.

@@ -17,11 +17,11 @@ use crate::python::configuration::approvals::Approvals;
 use crate::python::configuration::callbacks::Callback;
 use crate::python::configuration::live::{Live, Own};
 #[cfg(unix)]
-use crate::python::configuration::pool_memory::Memory;
+use crate::python::configuration::temporary::Memory;
 use crate::python::configuration::temporary::TemporaryDirectories;
 use crate::python::cpython::calling::Calling;
 use crate::python::logs::audit_log::DecisionLog;
-use crate::python::logs::recorder::Records;
+use crate::python::logs::log::Records;
 use crate::python::values::errors;
 
 #[doc = doc!("AuditCfg")]

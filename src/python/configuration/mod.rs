@@ -6,6 +6,5 @@ pub mod callbacks;
 pub mod config;
 pub mod declared;
 pub mod live;
-pub mod pool_memory;
 pub mod resolve;
 pub mod temporary;

@@ -1,4 +1,4 @@
-//! The directories in which guards have their temporary files.
+//! The directories in which guards have their temporary files, and what pools have beside them.
 //!
 //! A guard that may write anywhere at all has one of its own, which is made when `tempfile` asks
 //! for it. If several guards are in force, the inner one's directory is inside the outer one's, so
@@ -7,7 +7,8 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::path::PathBuf as NativePath;
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex, Once, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use pyo3::prelude::*;
 
@@ -15,11 +16,12 @@ use pyo3::prelude::*;
 use crate::kernel::beneath::remove;
 use crate::policy::files::fs::PathBuf;
 use crate::policy::files::os::Os;
+use crate::policy::files::path::is_within;
 use crate::policy::files::path::{self, Base, Resolved};
 use crate::policy::files::places;
 use crate::policy::{FileSystem, Policy};
 use crate::python::cpython::once::lock;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 use crate::python::cpython::process;
 
 /// The directories of guards that share them, made so far.
@@ -264,4 +266,85 @@ fn native(path: &[u8]) -> NativePath {
 #[cfg(not(unix))]
 fn remove(path: &NativePath) {
     let _ = std::fs::remove_dir_all(path);
+}
+
+// Shared memory of pools, and directories for their sockets, that were made under a guard.
+
+/// The attribute of shared memory that says which processes made it. Guarded code cannot give it to
+/// a file of others: that changes the file.
+#[cfg(target_os = "linux")]
+const ATTRIBUTE: &str = "user.fastaudit";
+
+/// What it says: the same in all processes of a guard's pools.
+static MARK: OnceLock<String> = OnceLock::new();
+
+pub fn mark() -> &'static str {
+    MARK.get_or_init(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        format!(
+            "{}.{}",
+            std::process::id(),
+            now.map_or(0, |now| now.as_nanos())
+        )
+    })
+}
+
+/// Returns whether a process was told.
+pub fn has_told() -> bool {
+    MARK.get().is_some()
+}
+
+/// Takes over what it says in the process that started this one.
+pub fn take_over(mark: &str) {
+    let _ = MARK.set(mark.to_owned());
+}
+
+/// Gives shared memory that was just made the attribute; older kernels have none there.
+#[cfg(target_os = "linux")]
+pub fn put_mark(fd: i32) {
+    use rustix::fs::{XattrFlags, fsetxattr};
+    let flags = XattrFlags::empty();
+    let _ = process::with_descriptor(fd, |fd| fsetxattr(fd, ATTRIBUTE, mark().as_bytes(), flags));
+}
+
+/// True if shared memory has the attribute of this process; `None` if its files can have none.
+#[cfg(target_os = "linux")]
+pub fn is_marked(path: &[u8]) -> Option<bool> {
+    let mut given = [0; 64];
+    match rustix::fs::lgetxattr(path, ATTRIBUTE, &mut given) {
+        Ok(length) => Some(given[..length] == *mark().as_bytes()),
+        Err(rustix::io::Errno::OPNOTSUPP) => None,
+        Err(_) => Some(false),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn put_mark(_fd: i32) {}
+
+#[cfg(not(target_os = "linux"))]
+pub fn is_marked(_path: &[u8]) -> Option<bool> {
+    None
+}
+
+/// The shared memory, and the directories for sockets, that were made under a guard.
+#[derive(Default)]
+pub struct Memory(Mutex<Vec<Vec<u8>>>);
+
+impl Memory {
+    pub fn note(&self, path: &[u8]) {
+        let mut all = lock(&self.0);
+        if !all.iter().any(|own| own == path) {
+            all.push(path.to_vec());
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        let all = lock(&self.0);
+        all.is_empty()
+    }
+
+    pub fn holds(&self, path: &[u8]) -> bool {
+        let all = lock(&self.0);
+        all.iter().any(|own| is_within(path, own))
+    }
 }

@@ -238,21 +238,32 @@ impl<'a> Called<'a> {
         call: impl FnOnce(Called<'_>) -> Returned,
     ) -> Returned {
         let mut all = ManuallyDrop::new(self.arguments.all().to_vec());
-        let object = ManuallyDrop::new(object);
         all[position] = object.as_ptr();
-        // SAFETY: they are as many as before, with the same names, and live until after the call.
-        let arguments = unsafe {
-            CallArguments::new(
-                all.as_ptr(),
-                self.arguments.positional(),
-                self.arguments.kwnames,
-            )
-        };
-        let result = call(Called { arguments, ..self });
+        let result = holding(object, |_| {
+            // SAFETY: they are as many as before, with the same names, and live until after the call.
+            let arguments = unsafe {
+                CallArguments::new(
+                    all.as_ptr(),
+                    self.arguments.positional(),
+                    self.arguments.kwnames,
+                )
+            };
+            call(Called { arguments, ..self })
+        });
         drop(ManuallyDrop::into_inner(all));
-        raw::with_attachment_counted(self.py, || drop(ManuallyDrop::into_inner(object)));
         result
     }
+}
+
+/// Makes a call while an object lives.
+fn holding<'py, T>(
+    object: Bound<'py, T>,
+    call: impl FnOnce(Borrowed<'_, 'py, T>) -> Returned,
+) -> Returned {
+    let (py, object) = (object.py(), ManuallyDrop::new(object));
+    let result = call(object.as_borrowed());
+    raw::with_attachment_counted(py, || drop(ManuallyDrop::into_inner(object)));
+    result
 }
 
 /// Makes a call by a tuple, and a dict where there are arguments with a name.
@@ -374,25 +385,21 @@ impl<'a> CalledByTuple<'a> {
     }
 
     pub fn make_with(self, kwargs: Bound<'_, PyDict>) -> Returned {
-        let kwargs = ManuallyDrop::new(kwargs);
-        let called = CalledByTuple {
-            kwargs: Some(kwargs.as_borrowed()),
-            ..self
-        };
-        let result = called.make();
-        raw::with_attachment_counted(self.py, || drop(ManuallyDrop::into_inner(kwargs)));
-        result
+        holding(kwargs, |kwargs| {
+            let kwargs = Some(kwargs);
+            CalledByTuple { kwargs, ..self }.make()
+        })
     }
 
     pub fn make_of(self, function: Bound<'_, PyAny>) -> Returned {
-        let function = ManuallyDrop::new(function);
-        let called = CalledByTuple {
-            object: function.as_borrowed(),
-            original: Some(Convention::Slot(calling::object_call())),
-            ..self
-        };
-        let result = called.make();
-        raw::with_attachment_counted(self.py, || drop(ManuallyDrop::into_inner(function)));
-        result
+        let original = Some(Convention::Slot(calling::object_call()));
+        holding(function, |object| {
+            CalledByTuple {
+                object,
+                original,
+                ..self
+            }
+            .make()
+        })
     }
 }

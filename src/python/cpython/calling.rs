@@ -17,11 +17,9 @@ use pyo3::types::{PyDict, PyModule, PyString, PyTuple};
 
 #[cfg(Py_3_12)]
 use crate::python::cpython::arguments::Vectorcall;
-use crate::python::cpython::arguments::typed;
+use crate::python::cpython::arguments::{WithKeywords, typed};
 use crate::python::cpython::objects::plain_str;
 
-type Call =
-    unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
 type Convert = unsafe extern "C-unwind" fn(*mut PyObject) -> *mut PyObject;
 type Test = unsafe extern "C-unwind" fn(*mut PyObject) -> c_int;
 type Attribute = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
@@ -48,7 +46,7 @@ unsafe fn unwinding<F: Copy>(function: *const ()) -> F {
 }
 
 /// `PyObject_Call`, which may be unwound.
-pub(super) fn object_call() -> Call {
+pub(super) fn object_call() -> WithKeywords {
     // SAFETY: it takes the object, a tuple, and a dict or null.
     unsafe { unwinding(ffi::PyObject_Call as *const ()) }
 }

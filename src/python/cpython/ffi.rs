@@ -73,12 +73,8 @@ pub fn or_set_error<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> Re
     with_attachment_counted(py, || work().map_err(|error| error.restore(py)))
 }
 
-pub fn is_finalizing(_py: Python<'_>) -> bool {
-    is_finalizing_anywhere()
-}
-
-/// The same, asked by a thread that need not be attached.
-pub fn is_finalizing_anywhere() -> bool {
+/// Returns whether the interpreter is about to end. The thread need not be attached.
+pub fn is_finalizing() -> bool {
     // SAFETY: it may be called at any time, by the name that it has in this version.
     unsafe {
         #[cfg(Py_3_13)]

@@ -2,12 +2,8 @@
 //! raises.
 
 use std::ffi::c_int;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard};
 
-#[cfg(not(Py_3_11))]
-use crate::python::cpython::calling::Calling;
-#[cfg(not(Py_3_11))]
-use crate::python::cpython::once::intern;
 use ahash::AHashMap;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -15,10 +11,19 @@ use pyo3::types::{
     PyDict, PyFrame, PyFrameMethods, PyTraceback, PyTuple, PyWeakrefMethods, PyWeakrefReference,
 };
 
+#[cfg(not(Py_3_11))]
+use crate::python::cpython::calling::Calling;
+#[cfg(not(Py_3_11))]
+use crate::python::cpython::once::intern;
+use crate::python::cpython::once::lock;
+
 /// Returns the frame of the innermost Python code; `None` if there is none.
-pub fn current_frame(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
-    // SAFETY: the result is borrowed from the running interpreter frame, or null.
-    unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) }
+pub fn current_frame(py: Python<'_>) -> Option<Bound<'_, PyFrame>> {
+    // SAFETY: the result is a frame that is borrowed from the running interpreter frame, or null.
+    unsafe {
+        let frame = Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast());
+        frame.map(|frame| frame.cast_into_unchecked())
+    }
 }
 
 /// The globals of the innermost Python code.
@@ -37,14 +42,13 @@ pub fn is_code(object: &Bound<'_, PyAny>) -> bool {
 }
 
 /// The frame that called this one's code.
-pub fn outer<'py>(frame: &Bound<'py, PyFrame>) -> Option<Bound<'py, PyAny>> {
-    PyFrameMethods::outer(frame).map(Bound::into_any)
+pub fn outer<'py>(frame: &Bound<'py, PyFrame>) -> Option<Bound<'py, PyFrame>> {
+    PyFrameMethods::outer(frame)
 }
 
 /// The offset of the instruction that a frame is at, in bytes; `None` before its first.
 #[cfg(Py_3_11)]
-pub fn last_instruction(frame: &Bound<'_, PyAny>) -> Option<usize> {
-    let frame = frame.cast::<PyFrame>().ok()?;
+pub fn last_instruction(frame: &Bound<'_, PyFrame>) -> Option<usize> {
     // SAFETY: the object is a frame.
     let offset = unsafe { PyFrame_GetLasti(frame.as_ptr().cast()) };
     usize::try_from(offset).ok()
@@ -52,7 +56,7 @@ pub fn last_instruction(frame: &Bound<'_, PyAny>) -> Option<usize> {
 
 /// The same, on a Python without this function.
 #[cfg(not(Py_3_11))]
-pub fn last_instruction(frame: &Bound<'_, PyAny>) -> Option<usize> {
+pub fn last_instruction(frame: &Bound<'_, PyFrame>) -> Option<usize> {
     let offset = frame.attr(intern!(frame.py(), "f_lasti")).ok()?;
     usize::try_from(crate::python::cpython::ffi::int_value(&offset)?).ok()
 }
@@ -71,11 +75,12 @@ pub fn line(code: &Bound<'_, PyAny>, instruction: Option<usize>) -> c_int {
 }
 
 /// The frame of a traceback's entry.
-pub fn traceback_frame<'py>(entry: &Bound<'py, PyTraceback>) -> Bound<'py, PyAny> {
+pub fn traceback_frame<'py>(entry: &Bound<'py, PyTraceback>) -> Bound<'py, PyFrame> {
     // SAFETY: the object is a traceback, whose frame is set when it is made and never changed.
     unsafe {
         let entry_ptr = entry.as_ptr().cast::<ffi::PyTracebackObject>();
-        Bound::from_borrowed_ptr(entry.py(), (*entry_ptr).tb_frame.cast())
+        let frame = Bound::from_borrowed_ptr(entry.py(), (*entry_ptr).tb_frame.cast());
+        frame.cast_into_unchecked()
     }
 }
 
@@ -168,7 +173,7 @@ static ALL: LazyLock<Mutex<All>> = LazyLock::new(Mutex::default);
 
 /// While it is locked no object is made or freed.
 fn all() -> MutexGuard<'static, All> {
-    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&ALL)
 }
 
 pub fn get(code: &Bound<'_, PyAny>, kind: NoteKind) -> usize {

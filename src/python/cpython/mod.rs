@@ -12,8 +12,6 @@ pub mod callbacks;
 pub mod called;
 pub mod calling;
 pub mod classes;
-#[cfg(unix)]
-pub mod descriptors;
 pub mod ffi;
 pub mod frames;
 pub mod functions;
@@ -24,6 +22,4 @@ pub mod objects;
 pub mod once;
 pub mod process;
 pub mod replace;
-#[cfg(Py_3_12)]
-pub mod shared_objects;
 pub mod slots;

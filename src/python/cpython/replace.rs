@@ -6,20 +6,22 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-pub use crate::python::cpython::arguments::Original;
-use crate::python::cpython::arguments::WithKeywords;
-use crate::python::cpython::arguments::{CallArguments, Convention, FoundArgument, Route};
+use crate::python::cpython::arguments::{
+    CallArguments, Convention, FoundArgument, Route, WithKeywords,
+};
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::functions::{Builtin, MethodDescriptor};
-use crate::python::cpython::once::Published;
+use crate::python::cpython::once::{Published, lock};
 use crate::python::cpython::slots::Slot;
+
+pub use crate::python::cpython::arguments::Original;
 
 /// A native function or method that does more: a type without values, of which the compiler makes a
 /// function for each convention.
@@ -100,7 +102,7 @@ static REPLACED: Mutex<Vec<Replaced>> = Mutex::new(Vec::new());
 /// Routes the calls of such functions elsewhere also in another copy of their module.
 pub fn replace_again(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let replaced: Vec<_> = {
-        let all = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&REPLACED);
         let all = all.iter();
         all.map(|one| (one.name.clone(), one.function, one.route))
             .collect()
@@ -141,8 +143,7 @@ pub fn function<W: Wrapped>(py: Python<'_>, module: &str, name: &str) -> PyResul
             function: own,
             route,
         };
-        let all = REPLACED.lock();
-        all.unwrap_or_else(PoisonError::into_inner).push(replaced);
+        lock(&REPLACED).push(replaced);
         function.route(route);
     }
     Ok(())

@@ -17,10 +17,11 @@ use crate::python::callees::distributions;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::ffi as raw;
 use crate::python::denials::denial::{Asked, Denial};
+use crate::python::guard::event;
 use crate::python::guard::scope::Active;
 use crate::python::importing::imports;
 use crate::python::values::addresses::SeenNetwork;
-use crate::python::values::{call_notes, simple};
+use crate::python::values::simple;
 
 /// The number of denials before one whose needs its hint covers too.
 const MOST_EARLIER: usize = 100;
@@ -157,7 +158,7 @@ pub fn moment(args: &Bound<'_, PyTuple>) -> PyResult<Moment> {
             opaque |= 1 << index;
         }
     }
-    let noted = call_notes::now();
+    let noted = event::call_note();
     Ok(Moment {
         base: noted.base,
         follows: noted.follows,

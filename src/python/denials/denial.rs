@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTraceback, PyTuple, PyType};
@@ -24,10 +24,9 @@ use crate::policy::written::wording;
 use crate::policy::{Policy, Why};
 use crate::python::callees::caller::Library;
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::once::{Once, intern};
+use crate::python::cpython::once::{Once, intern, lock};
 use crate::python::cpython::{classes, ffi as raw};
-use crate::python::denials::chain;
-use crate::python::denials::first_line::FirstLine;
+use crate::python::denials::text::{self, FirstLine};
 use crate::python::frames::stack::{self, Site};
 use crate::python::guard::entered_at::SourcePlace;
 use crate::python::importing::imports::Importing;
@@ -251,13 +250,11 @@ impl Denial {
     }
 
     fn known_chain(&self) -> Vec<String> {
-        let chain = self.read().chain.lock();
-        chain.unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.read().chain).clone()
     }
 
     pub(super) fn keep_chain(&self, chain: &[String]) {
-        let known = self.read().chain.lock();
-        *known.unwrap_or_else(PoisonError::into_inner) = chain.to_vec();
+        *lock(&self.read().chain) = chain.to_vec();
     }
 
     /// Frames that were left no longer know their callers, so the longest chain seen counts.
@@ -285,7 +282,7 @@ impl Denial {
         let Ok(traceback) = traceback.cast::<PyTraceback>() else {
             return Ok(before);
         };
-        let chain = chain::shown(traceback.py(), Some(traceback.clone()))?;
+        let chain = text::call_chain(traceback.py(), Some(traceback.clone()))?;
         if chain.len() < before.len() {
             return Ok(before);
         }
@@ -303,7 +300,7 @@ impl Denial {
         if self.decision.told.is_some() {
             return Ok(());
         }
-        self.keep_chain(&chain::shown(py, None)?);
+        self.keep_chain(&text::call_chain(py, None)?);
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use crate::policy::events::EventEffect as Kind;
 use crate::policy::learn::Need;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
-use crate::python::logs::recorder::{Entry, VERSION};
+use crate::python::logs::log::{Entry, VERSION};
 use crate::python::values::simple;
 
 #[doc = doc!("Effect")]

@@ -23,7 +23,7 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::intern;
 use crate::python::denials::denial::{self, Asked, Decision, Denial, LegacyContext, Message};
-use crate::python::denials::first_line::FirstLine;
+use crate::python::denials::text::FirstLine;
 use crate::python::events::approval;
 use crate::python::frames::stack;
 use crate::python::guard::entered_at;
@@ -74,7 +74,7 @@ impl<'a, 'py> Refusal<'a, 'py> {
             first_line: FirstLine::of(config, py, reason, count),
             message: OnceCell::new(),
         };
-        if raw::is_finalizing(py) {
+        if raw::is_finalizing() {
             // The objects that a denial and a host's callback need may be gone.
             return Err(PyPermissionError::new_err(refusal.message()?.unbind()));
         }

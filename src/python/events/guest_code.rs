@@ -20,7 +20,7 @@ use crate::policy::files::fs::FileSystem;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::Target;
 #[cfg(unix)]
-use crate::python::callees::extensions;
+use crate::python::callees::distributions;
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::once::{intern, lock};
 use crate::python::cpython::{ffi as raw, frames};
@@ -191,7 +191,7 @@ fn may_have_written(file: &[u8], guest: &Active) -> bool {
 
 fn was_there_before(file: &[u8]) -> bool {
     #[cfg(unix)]
-    return extensions::was_there_before(Path::new(OsStr::from_bytes(file)));
+    return distributions::was_there_before(Path::new(OsStr::from_bytes(file)));
     #[cfg(not(unix))]
     false
 }

@@ -180,7 +180,7 @@ fn check_loading(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Res
 #[inline(always)]
 fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
     // Modules and objects are being taken apart then, ours among them.
-    if raw::is_finalizing(py) && scope::installed().next().is_none() {
+    if raw::is_finalizing() && scope::installed().next().is_none() {
         return Ok(());
     }
     let active = match scope::current(py) {

@@ -14,20 +14,18 @@ use crate::policy::judge::{ActRules, Follows, Reason, Surroundings};
 use crate::policy::learn::Need;
 use crate::policy::{Operation, Policy};
 use crate::python::callees::distributions;
-#[cfg(unix)]
-use crate::python::callees::extensions;
 use crate::python::configuration::declared::Declared;
 use crate::python::cpython::process;
 use crate::python::events::deny;
 use crate::python::excuses::{table, variables};
 use crate::python::frames::stack;
 use crate::python::guard::active::InForce;
-use crate::python::guard::event::{Event, Probe};
+use crate::python::guard::event::{self, Event, Probe};
 use crate::python::guard::{monitoring, tempfile};
 use crate::python::importing::imports;
+use crate::python::values::{addresses, process_start};
 #[cfg(unix)]
-use crate::python::pools::workers;
-use crate::python::values::{addresses, call_notes, process_start};
+use crate::python::wrapped::workers;
 use crate::python::wrapped::{sockets, threads};
 
 impl<'py> Surroundings for Event<'_, 'py> {
@@ -111,12 +109,12 @@ impl<'py> Surroundings for Event<'_, 'py> {
 
     #[inline]
     fn base(&self) -> Base {
-        call_notes::now().base
+        event::call_note().base
     }
 
     #[inline]
     fn follows(&self) -> Follows {
-        call_notes::now().follows
+        event::call_note().follows
     }
 
     fn first_dir(&self) -> Option<&[u8]> {
@@ -173,7 +171,7 @@ impl<'py> Surroundings for Event<'_, 'py> {
 
     #[cfg(unix)]
     fn origin(&self, file: &[u8], landing: &Resolved) -> ModuleOrigin {
-        extensions::origin(file, landing)
+        distributions::extension_origin(file, landing)
     }
 
     #[cfg(not(unix))]

@@ -6,20 +6,19 @@ use std::ffi::CStr;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
-use crate::policy::Why;
 use crate::policy::events::{self, EventEffect};
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
-use crate::policy::judge;
 use crate::policy::rules::Rule;
 use crate::policy::written::values::Switch;
+use crate::policy::{Why, judge};
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::{ffi as raw, process};
 use crate::python::guard::entered_at;
 use crate::python::guard::event::{Event, Logged, Probe, Purpose};
 use crate::python::guard::scope::{self, Active};
 use crate::python::logs::audit_log::{self, DecisionLog, VERSION};
-use crate::python::logs::recorder::{self, Decided};
+use crate::python::logs::log::{self, Decided};
 use crate::python::values::json_line;
 
 const USUAL: usize = 512;
@@ -55,7 +54,7 @@ pub fn event(
         log.sink.flush();
     }
     // The interpreter ends whatever the answer is.
-    let is_vain = event.to_bytes().starts_with(b"cpython.") && raw::is_finalizing(args.py());
+    let is_vain = event.to_bytes().starts_with(b"cpython.") && raw::is_finalizing();
     if !is_decision(rule, &probe, &logged, result.is_err()) || is_vain || audit_log::hands_over() {
         return result;
     }
@@ -190,7 +189,7 @@ fn targets(
     let paths = decided.paths.map(|path| {
         path.map(|path| match path.starts_with(b"/") {
             true => path,
-            false => recorder::absolute(&path, Base::CurrentDir),
+            false => log::absolute(&path, Base::CurrentDir),
         })
     });
     let [path, to] = &paths;

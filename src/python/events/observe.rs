@@ -16,11 +16,11 @@ use crate::policy::rules::Rule;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::configuration::temporary;
 use crate::python::cpython::ffi as raw;
-use crate::python::denials::{chain, report};
+use crate::python::denials::{report, text};
 use crate::python::guard::event::{Event, Probe, Purpose};
 use crate::python::guard::scope::Active;
 use crate::python::importing::imports;
-use crate::python::logs::recorder::{Entry, Recorder, Records};
+use crate::python::logs::log::{Entry, Recorder, Records};
 use crate::python::values::simple;
 
 /// An event as the tables have it, for those that are recorded.
@@ -207,7 +207,7 @@ fn entry(event: &Event<'_, '_>, class: Option<&Class>, probe: &Probe<'_>) -> PyR
         effect: class.map(|class| class.known.effect),
         args: simple::tuple(args)?.unbind(),
         needs,
-        call_chain: chain::shown(py, None)?,
+        call_chain: text::call_chain(py, None)?,
         denied,
         count: 1,
         tool: None,

@@ -51,7 +51,7 @@ fn sets_function(event: &Event<'_, '_>) -> PyResult<bool> {
     let Some(frame) = frames::current_frame(event.args.py()) else {
         return Ok(false);
     };
-    let code = frames::code(frame.cast()?);
+    let code = frames::code(&frame);
     Ok(distributions::module_of_code(&code)?.is_some()
         || (!is_code && stdlib::is_standard_library(&code)?))
 }
@@ -95,12 +95,10 @@ fn may_call_native(event: &Event<'_, '_>, module: &str) -> bool {
 
 /// The top-level module of the innermost code outside `through`; `None` if no package's.
 fn caller(py: Python<'_>, through: &str) -> PyResult<Option<String>> {
-    let mut frame = frames::current_frame(py);
-    while let Some(current) = frame {
-        if !imports::is_of_module(&current, through)? {
-            return distributions::module_of_code(&frames::code(current.cast()?));
+    for frame in stack::frames(py) {
+        if !imports::is_of_module(&frame, through)? {
+            return distributions::module_of_code(&frames::code(&frame));
         }
-        frame = stack::outer(&current)?;
     }
     Ok(None)
 }

@@ -80,19 +80,18 @@ pub fn makes_call(event: &Event<'_, '_>) -> PyResult<bool> {
     };
     let mut shown_by_method = true;
     let mut called = (native.to_owned(), own_name(native).to_owned());
-    let mut frame = frames::current_frame(py);
-    while let Some(current) = frame {
-        let code = frames::code(current.cast()?);
+    for frame in stack::frames(py) {
+        let code = frames::code(&frame);
         if !imports::is_installed(&code)? {
             return Ok(false);
         }
-        let module = imports::module_of(&current)?;
+        let module = imports::module_of(&frame)?;
         let module = module.as_ref().and_then(|module| module.to_str().ok());
         let module = module.unwrap_or_default();
         if SHOWING.contains(&module) {
             shown_by_method &= shows(&called.0, &called.1);
         }
-        if let Some(acts) = channel_of(&current, &code, module)?
+        if let Some(acts) = channel_of(&frame, &code, module)?
             && (match acts {
                 Natives::OfWhatIsShown => shown_by_method,
                 acts => acts.include(native),
@@ -105,7 +104,6 @@ pub fn makes_call(event: &Event<'_, '_>) -> PyResult<bool> {
             .cast::<PyString>()
             .map_or_else(|_| "".into(), |name| name.to_string_lossy());
         called = (module.to_owned(), name.into_owned());
-        frame = stack::outer(&current)?;
     }
     Ok(false)
 }

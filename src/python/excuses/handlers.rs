@@ -86,27 +86,25 @@ type Running<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Vec<Bound<'py, PyAny>
 fn running(py: Python<'_>) -> PyResult<Option<Running<'_>>> {
     let mut foreign = Vec::new();
     let mut inner: Option<Bound<'_, PyAny>> = None;
-    let mut frame = frames::current_frame(py);
-    while let Some(current) = frame {
-        let code = frames::code(current.cast()?);
+    for frame in stack::frames(py) {
+        let code = frames::code(&frame);
         if !imports::is_installed(&code)? {
             if !is_any_method(&code) {
                 return Ok(None);
             }
             foreign.push(code.clone());
-        } else if imports::module_of(&current)?.is_some_and(|module| module == MODULE) {
+        } else if imports::module_of(&frame)?.is_some_and(|module| module == MODULE) {
             let name = code.attr(intern!(py, "co_name"))?;
             if name.equals(intern!(py, "format"))? {
                 return Ok(None);
             }
-            if name.equals(intern!(py, "handle"))? && imports::is_of_imported_module(&current)? {
-                let locals = current.attr(intern!(py, "f_locals"))?;
+            if name.equals(intern!(py, "handle"))? && imports::is_of_imported_module(&frame)? {
+                let locals = frame.attr(intern!(py, "f_locals"))?;
                 let handler = locals.item(intern!(py, "self"))?;
                 return Ok(inner.map(|inner| (handler, inner, foreign)));
             }
         }
         inner = Some(code);
-        frame = stack::outer(&current)?;
     }
     Ok(None)
 }

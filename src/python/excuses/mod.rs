@@ -2,8 +2,6 @@
 
 pub mod acts_of_packages;
 pub mod channels;
-#[cfg(unix)]
-pub mod children_signals;
 pub mod handlers;
 #[cfg(unix)]
 pub mod pool_files;

@@ -15,12 +15,12 @@ use crate::policy::files::path::{self, Base, Name, Resolved};
 use crate::policy::judge::{Arguments, Named, PathLikes, Reason};
 use crate::policy::rules::Rule;
 use crate::policy::{Why, events};
-use crate::python::configuration::pool_memory;
+use crate::python::configuration::temporary;
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::event::Event;
 use crate::python::importing::imports;
-use crate::python::pools::workers;
 use crate::python::values::decode;
+use crate::python::wrapped::workers;
 
 /// The directory of the system's shared memory: shm_overview(7).
 const MEMORY: &[u8] = b"/dev/shm";
@@ -176,7 +176,7 @@ fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bo
     Ok(is_of_library
         && match name {
             // The code can ask the tracker to remove any.
-            b"os.remove" => pool_memory::is_marked(path).unwrap_or(is_segment),
+            b"os.remove" => temporary::is_marked(path).unwrap_or(is_segment),
             _ => is_segment,
         })
 }

@@ -15,14 +15,14 @@ use crate::python::callees::callee;
 use crate::python::configuration::approvals;
 use crate::python::excuses::{acts_of_packages, channels, handlers, variables};
 #[cfg(unix)]
-use crate::python::excuses::{children_signals, pool_files, unchanging};
+use crate::python::excuses::{pool_files, unchanging};
 use crate::python::guard::event::Event;
 use crate::python::guard::tempfile;
 use crate::python::importing::imports;
-#[cfg(unix)]
-use crate::python::pools::workers;
 use crate::python::values::process_start;
 use crate::python::wrapped::threads;
+#[cfg(unix)]
+use crate::python::wrapped::workers;
 
 /// Returns whether an event that is about to be denied may pass all the same.
 #[cold]
@@ -36,9 +36,9 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     #[cfg(unix)]
     match event.name.to_bytes() {
         b"os.kill" | b"os.killpg" | b"signal.pidfd_send_signal" => {
-            return Ok(children_signals::passes(event));
+            return Ok(unchanging::signals_own(event));
         }
-        b"os.wait" => return Ok(children_signals::waits_for_own(event)),
+        b"os.wait" => return Ok(unchanging::waits_for_own(event)),
         b"signal.raise_signal"
         | b"os.nice"
         | b"os.sched_setaffinity"

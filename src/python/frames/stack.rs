@@ -1,7 +1,7 @@
 //! Python frames: the one that a host callback gets, and the names of callers.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyModule, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyFrame, PyModule, PyString, PyTuple};
 
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::objects::plain_str;
@@ -11,7 +11,7 @@ use crate::python::cpython::{ffi as raw, frames};
 const PACKAGE: &str = "fastaudit_rs";
 
 /// The innermost frame that is not of this package.
-pub fn first_foreign(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+pub fn first_foreign(py: Python<'_>) -> PyResult<Option<Bound<'_, PyFrame>>> {
     for frame in frames(py) {
         if !is_of_this_package(&frame)? {
             return Ok(Some(frame));
@@ -21,28 +21,24 @@ pub fn first_foreign(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
 }
 
 /// The frames of this thread, the innermost first.
-pub fn frames(py: Python<'_>) -> impl Iterator<Item = Bound<'_, PyAny>> {
+pub fn frames(py: Python<'_>) -> impl Iterator<Item = Bound<'_, PyFrame>> {
     from(frames::current_frame(py))
 }
 
 /// A frame and those that called it.
-pub fn from(mut frame: Option<Bound<'_, PyAny>>) -> impl Iterator<Item = Bound<'_, PyAny>> {
+pub fn from(mut frame: Option<Bound<'_, PyFrame>>) -> impl Iterator<Item = Bound<'_, PyFrame>> {
     // No frame object is made before it is asked for.
     let mut is_first = true;
     std::iter::from_fn(move || {
         if !std::mem::take(&mut is_first) {
-            frame = frames::outer(frame.as_ref()?.cast().ok()?);
+            frame = frames::outer(frame.as_ref()?);
         }
         frame.clone()
     })
 }
 
-pub fn outer<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    Ok(frames::outer(frame.cast()?))
-}
-
 /// The functions that led to this frame, the outermost first, and its own.
-pub fn chain_to(frame: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+pub fn chain_to(frame: &Bound<'_, PyFrame>) -> PyResult<Vec<String>> {
     names(frame.py(), &foreign_sites_of(Some(frame.clone()))?)
 }
 
@@ -62,7 +58,7 @@ pub fn sites(py: Python<'_>) -> PyResult<Vec<Site>> {
 }
 
 /// The frames that are not of this package.
-fn foreign_sites_of(frame: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Site>> {
+fn foreign_sites_of(frame: Option<Bound<'_, PyFrame>>) -> PyResult<Vec<Site>> {
     let Some(py) = frame.as_ref().map(Bound::py) else {
         return Ok(Vec::new());
     };
@@ -72,7 +68,7 @@ fn foreign_sites_of(frame: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Site>> {
 }
 
 /// The functions that led to this frame, the innermost first, and its own.
-pub fn sites_of(frame: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Site>> {
+pub fn sites_of(frame: Option<Bound<'_, PyFrame>>) -> PyResult<Vec<Site>> {
     let mut sites = Vec::with_capacity(USUAL_DEPTH);
     for frame in from(frame) {
         sites.push(site(&frame)?);
@@ -85,10 +81,10 @@ pub fn names(py: Python<'_>, sites: &[Site]) -> PyResult<Vec<String>> {
     sites.iter().rev().map(|site| site.name(py)).collect()
 }
 
-pub fn site(frame: &Bound<'_, PyAny>) -> PyResult<Site> {
+pub fn site(frame: &Bound<'_, PyFrame>) -> PyResult<Site> {
     let module = globals(frame)?.as_ref().and_then(module_name);
     Ok(Site {
-        code: frames::code(frame.cast()?).unbind(),
+        code: frames::code(frame).unbind(),
         module: module.map(Bound::unbind),
     })
 }

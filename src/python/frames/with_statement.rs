@@ -5,15 +5,15 @@
 //! code calls back: as an object goes away, by a trace function or a signal handler. The
 //! instruction is then one in the body of the statement.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyFrame};
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::frames;
-use crate::python::cpython::once::{Once, intern};
+use crate::python::cpython::once::{Once, intern, lock};
 
 /// The instructions that call `__enter__` or `__aenter__`, up to 3.13.
 const ENTERING: &[&str] = &["SETUP_WITH", "BEFORE_WITH", "BEFORE_ASYNC_WITH"];
@@ -162,7 +162,7 @@ mod blocks {
 }
 
 pub struct WithPlace {
-    frame: Py<PyAny>,
+    frame: Py<PyFrame>,
     instruction: usize,
 }
 
@@ -186,9 +186,9 @@ impl WithPlace {
         let Some(at) = frames::last_instruction(&frame) else {
             return Ok(true);
         };
-        let code = frames::code(frame.cast()?);
+        let code = frames::code(&frame);
         let is_known = |known: &Known| known.code.is(&code) && known.from == self.instruction;
-        let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&KNOWN);
         let found = known.iter().flatten().find(|known| is_known(known));
         if found.is_some_and(|known| known.to == at) {
             return Ok(true);
@@ -199,7 +199,7 @@ impl WithPlace {
         };
         let may = !self.is_with_statement(py)? || self.is_left_at(opcodes, &code, at)?;
         if may {
-            let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = lock(&KNOWN);
             known.rotate_right(1);
             let last = known[0].replace(Known {
                 code: code.unbind(),
@@ -264,10 +264,10 @@ impl WithPlace {
     }
 
     pub fn is_with_statement(&self, py: Python<'_>) -> PyResult<bool> {
-        let (Some(opcodes), Ok(frame)) = (OPCODES.get(py), self.frame.bind(py).cast()) else {
+        let Some(opcodes) = OPCODES.get(py) else {
             return Ok(false);
         };
-        let code = frames::code(frame).attr(intern!(py, "co_code"))?;
+        let code = frames::code(self.frame.bind(py)).attr(intern!(py, "co_code"))?;
         let code = code.cast_into::<PyBytes>()?;
         let at = |index: usize| code.as_bytes().get(index).copied();
         let calls_looked_up = || {

@@ -19,8 +19,9 @@ use crate::python::cpython::once::lock;
 use crate::python::cpython::{attachment, ffi as raw, process};
 use crate::python::guard::entered_at::Origin;
 use crate::python::guard::environment::Before;
+use crate::python::guard::log_handlers;
 use crate::python::guard::monitoring::Hold;
-use crate::python::guard::{lazy_imports, log_handlers};
+use crate::python::importing::imports;
 use crate::python::logs::log::Log;
 use crate::python::values::addresses::SeenNetwork;
 
@@ -295,8 +296,8 @@ impl Active {
 fn note_turn(py: Python<'_>, begins: bool) {
     log_handlers::take_note(py, begins);
     match begins {
-        true => lazy_imports::begin(py),
-        false => lazy_imports::end(py),
+        true => imports::set_filter(py),
+        false => imports::unset_filter(py),
     }
 }
 
@@ -304,7 +305,7 @@ impl Drop for Active {
     fn drop(&mut self) {
         if let Some(config) = &self.config {
             config.get().live().leave(*self.is_left.get_mut());
-            if LIVE.fetch_sub(1, Ordering::Relaxed) == 1 && !raw::is_finalizing_anywhere() {
+            if LIVE.fetch_sub(1, Ordering::Relaxed) == 1 && !raw::is_finalizing() {
                 let _ = attachment::if_attached(|py| note_turn(py, false));
             }
             if config.get().restricts_more {

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyFrame, PyString};
 
 use crate::policy::distributions::SITES;
 use crate::python::cpython::calling::{self, Calling};
@@ -35,7 +35,7 @@ pub struct Origin {
 }
 
 enum Entered {
-    In(Py<PyAny>),
+    In(Py<PyFrame>),
     Nowhere,
     /// In a thread of this name, by these functions.
     By(String, String),
@@ -145,14 +145,12 @@ pub enum SourcePlace {
 
 /// The innermost running code that is not a library's; `None` if all of it is.
 pub fn here(py: Python<'_>) -> PyResult<Option<SourcePlace>> {
-    let mut frame = frames::current_frame(py);
-    while let Some(current) = frame {
-        let code = frames::code(current.cast()?);
-        if is_of_user(&code, &current)? {
-            let line = frames::line(&code, frames::last_instruction(&current));
+    for frame in stack::frames(py) {
+        let code = frames::code(&frame);
+        if is_of_user(&code, &frame)? {
+            let line = frames::line(&code, frames::last_instruction(&frame));
             return Ok(Some(SourcePlace::At(file_of(&code)?.unbind(), line)));
         }
-        frame = stack::outer(&current)?;
     }
     Ok(None)
 }

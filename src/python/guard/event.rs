@@ -7,12 +7,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::policy::files::os::Os;
+use crate::policy::files::path::Base;
+use crate::policy::judge::Follows;
 use crate::policy::learn::{self, Need};
 use crate::policy::{Operation, Why};
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::scope::Active;
-use crate::python::logs::recorder::Decided;
+use crate::python::logs::log::Decided;
 
 pub struct Event<'a, 'py> {
     pub name: &'a CStr,
@@ -141,4 +143,31 @@ impl<'a, 'py> Event<'a, 'py> {
     pub fn observes(&self) -> bool {
         self.probe.is_some_and(|probe| !probe.enforces())
     }
+}
+
+// Notes on the call in progress: arguments that its audit event leaves out. They are the directory
+// that a relative name starts from, and whether links are followed.
+
+#[derive(Clone, Copy)]
+pub struct CallNote {
+    pub base: Base,
+    pub follows: Follows,
+}
+
+pub const NOTHING: CallNote = CallNote {
+    base: Base::CurrentDir,
+    follows: Follows::Always,
+};
+
+thread_local! {
+    static NOTED: Cell<CallNote> = const { Cell::new(NOTHING) };
+}
+
+/// The notes on the call that raises the event; without `dir_fd` and the like, [`NOTHING`].
+pub fn call_note() -> CallNote {
+    NOTED.get()
+}
+
+pub fn replace_note(noted: CallNote) -> CallNote {
+    NOTED.replace(noted)
 }

@@ -285,7 +285,7 @@ pub fn holds() -> usize {
 }
 
 fn stop(py: Python<'_>) {
-    if raw::is_finalizing(py) {
+    if raw::is_finalizing() {
         return;
     }
     raw::beside_pending(py, || {

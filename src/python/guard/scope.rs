@@ -16,14 +16,14 @@ use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::{Once, Published};
 use crate::python::frames::with_statement::WithPlace;
-pub use crate::python::guard::active::{Active, any_guard, any_guard_restricts_more};
 use crate::python::guard::active::{relink, restrict_more};
 use crate::python::guard::entered_at::Origin;
-use crate::python::guard::environment;
 use crate::python::guard::monitoring::Hold;
-use crate::python::guard::tool_rights;
+use crate::python::guard::{environment, tool_rights};
 use crate::python::logs::log::Log;
 use crate::python::values::errors;
+
+pub use crate::python::guard::active::{Active, any_guard, any_guard_restricts_more};
 
 /// The guards that are in force in the whole process for good, the last one first.
 static INSTALLED: Published<InstalledGuard> = Published::nothing();

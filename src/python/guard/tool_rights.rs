@@ -70,9 +70,6 @@ fn is_guest_running(py: Python<'_>, call: &ToolCall) -> bool {
         if current.as_ptr() as usize == call.caller() {
             return is_seen;
         }
-        let Ok(current) = current.cast_into() else {
-            return true;
-        };
         let code = frames::code(&current);
         let note = frames::get(&code, frames::GUEST);
         is_seen |= note != 0 && note <= call.depth;

@@ -1,17 +1,17 @@
 //! The code that imports: the imports of installed modules, and their acts while they are imported,
-//! are not what the guarded code chose.
+//! are not what the guarded code chose; and the filter of lazy imports.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString};
+use pyo3::types::{PyDict, PyFrame, PyList, PyString};
 
 use crate::policy::distributions::SITES;
 use crate::policy::files::path::is_within;
 use crate::policy::written::values::is_within_module;
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::frames;
-use crate::python::cpython::once::intern;
+use crate::python::cpython::once::{Once, intern, lock};
+use crate::python::cpython::{ffi as raw, frames};
 use crate::python::frames::stack;
 use crate::python::importing::{loads, stdlib};
 
@@ -142,7 +142,7 @@ pub fn module_being_loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyString
         return Ok(None);
     };
     for frame in stack::frames(py) {
-        let code = frames::code(frame.cast()?);
+        let code = frames::code(&frame);
         if code.is(&system.find_and_load) {
             return name_in(&frame).map(Some);
         }
@@ -159,7 +159,7 @@ pub fn is_run_by_imports(py: Python<'_>) -> PyResult<bool> {
         return Ok(false);
     };
     for frame in stack::frames(py) {
-        let code = frames::code(frame.cast()?);
+        let code = frames::code(&frame);
         if code.is(&system.find_and_load) {
             return Ok(true);
         }
@@ -180,7 +180,7 @@ fn name_in<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
 /// Returns whether an installed module imports, not the guarded code itself.
 pub fn is_in_turn(py: Python<'_>) -> PyResult<bool> {
     for frame in stack::frames(py) {
-        let code = frames::code(frame.cast()?);
+        let code = frames::code(&frame);
         if !is_installed(&code)? {
             return Ok(false);
         }
@@ -211,7 +211,7 @@ fn is_importing_by(
     let mut called = None;
     let mut caller = None;
     for frame in stack::frames(py) {
-        let code = frames::code(frame.cast()?);
+        let code = frames::code(&frame);
         if code.is(&system.find_and_load) {
             let name = name_in(&frame)?;
             let name = name.to_string_lossy();
@@ -239,12 +239,12 @@ fn is_importing_by(
 }
 
 /// Returns whether a frame runs the code of an extension module, which has no frame itself.
-fn is_running_extension(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
+fn is_running_extension(frame: &Bound<'_, PyFrame>) -> PyResult<bool> {
     let py = frame.py();
     let Some(system) = SYSTEM.get() else {
         return Ok(false);
     };
-    if !frames::code(frame.cast()?).is(&system.calls) {
+    if !frames::code(frame).is(&system.calls) {
         return Ok(false);
     }
     let locals = frame.attr(intern!(py, "f_locals"))?;
@@ -277,7 +277,7 @@ fn is_in_any(
     trusts: fn(&Bound<'_, PyAny>) -> PyResult<bool>,
 ) -> PyResult<bool> {
     for frame in stack::frames(py) {
-        let code = frames::code(frame.cast()?);
+        let code = frames::code(&frame);
         if !trusts(&code)? {
             return Ok(false);
         }
@@ -295,7 +295,7 @@ pub fn is_innermost(py: Python<'_>, module: &str) -> PyResult<bool> {
         return Ok(false);
     };
     let own = module_of(&frame)?;
-    Ok(own.is_some_and(|own| own == module) && is_installed(&frames::code(frame.cast()?))?)
+    Ok(own.is_some_and(|own| own == module) && is_installed(&frames::code(&frame))?)
 }
 
 pub fn module_of<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
@@ -347,7 +347,7 @@ pub fn going_on(py: Python<'_>) -> PyResult<Option<Importing>> {
 fn note(py: Python<'_>, system: &ImportSystem) -> PyResult<Importing> {
     let (mut packages, mut files) = (Vec::new(), Vec::<String>::new());
     for frame in stack::frames(py) {
-        let code = frames::code(frame.cast()?);
+        let code = frames::code(&frame);
         if code.is(&system.find_and_load) {
             let name = name_in(&frame)?;
             let name = name.to_string_lossy();
@@ -374,4 +374,86 @@ impl Importing {
         let mut found = found.filter(|(_, files)| *files <= installed);
         found.next().map(|(package, _)| &package[..])
     }
+}
+
+// CPython's filter of lazy imports (PEP 810, Python 3.15), which is a guard's while one is in force.
+
+/// The functions of `sys`, as guarded code cannot have replaced them, and the filter for guards.
+struct FilterFunctions {
+    set: Py<PyAny>,
+    get: Py<PyAny>,
+    own: Py<PyAny>,
+}
+
+static FILTER: Once<Option<FilterFunctions>> = Once::new();
+
+static EARLIER: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+
+/// Looks the functions up; none are there before 3.15. `own` makes the filter for guards.
+pub fn prepare_filter<'py>(
+    py: Python<'py>,
+    own: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<()> {
+    FILTER.get_or_try_init(py, || {
+        let sys = calling::import(py, "sys")?;
+        let Some(set) = sys.attr_opt("set_lazy_imports_filter")? else {
+            return Ok::<_, PyErr>(None);
+        };
+        Ok(Some(FilterFunctions {
+            set: set.unbind(),
+            get: sys.attr("get_lazy_imports_filter")?.unbind(),
+            own: own()?.unbind(),
+        }))
+    })?;
+    Ok(())
+}
+
+/// Sets the filter, as the first guard of the process begins.
+pub fn set_filter(py: Python<'_>) {
+    exchange_filter(py, |functions, present| {
+        if !present.is(&functions.own) {
+            keep_filter((!present.is_none()).then(|| present.unbind()));
+            functions.set.bind(py).invoke1((&functions.own,))?;
+        }
+        Ok(())
+    });
+}
+
+/// Gives the host its filter back, as the last guard has ended.
+pub fn unset_filter(py: Python<'_>) {
+    exchange_filter(py, |functions, present| {
+        // The host may have set another one meanwhile.
+        if present.is(&functions.own) {
+            functions.set.bind(py).invoke1((keep_filter(None),))?;
+        }
+        Ok(())
+    });
+}
+
+/// Runs `work` with the filter that is set, while an exception may be on its way.
+fn exchange_filter<'py>(
+    py: Python<'py>,
+    work: impl FnOnce(&FilterFunctions, Bound<'py, PyAny>) -> PyResult<()>,
+) {
+    let Some(Some(functions)) = FILTER.get(py) else {
+        return;
+    };
+    raw::beside_pending(py, || {
+        let done = functions.get.bind(py).invoke0();
+        if let Err(error) = done.and_then(|present| work(functions, present)) {
+            calling::write_unraisable(py, error);
+        }
+    });
+}
+
+/// Exchanges the filter of the host.
+fn keep_filter(filter: Option<Py<PyAny>>) -> Option<Py<PyAny>> {
+    let mut earlier = lock(&EARLIER);
+    std::mem::replace(&mut earlier, filter)
+}
+
+/// The filter of the host, which is asked as well.
+pub fn filter_of_host(py: Python<'_>) -> Option<Py<PyAny>> {
+    let earlier = lock(&EARLIER);
+    earlier.as_ref().map(|filter| filter.clone_ref(py))
 }

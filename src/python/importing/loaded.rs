@@ -1,20 +1,22 @@
-//! Tells whether native code from outside the standard library is loaded.
-//!
-//! Until some is, no call can reach any, and there is nothing to watch. Libraries that were loaded
-//! before the monitor was installed are found among the process's shared objects; loading one later
-//! raises an audit event before.
+//! The standard library's modules and objects, and whether native code from outside it is loaded.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ahash::AHashSet;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::{PyString, PyTuple, PyType};
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::Once;
-use crate::python::cpython::{ffi as raw, shared_objects as objects};
-use crate::python::importing::stdlib_objects::StandardLibrary;
+use crate::python::cpython::{ffi as raw, layout};
+
+// Tells whether native code from outside the standard library is loaded.
+//
+// Until some is, no call can reach any, and there is nothing to watch. Libraries that were loaded
+// before the monitor was installed are found among the process's shared objects; loading one later
+// raises an audit event before.
 
 static FOREIGN: AtomicBool = AtomicBool::new(false);
 static EXTENSIONS: Once<PathBuf> = Once::new();
@@ -31,7 +33,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
         .attr("builtin_module_names")?
         .extract()?;
     let foreign = builtin.iter().any(|name| !known.is_standard(name))
-        || objects::any_foreign(|path| is_standard_extension(known, extensions, path));
+        || any_foreign(|path| is_standard_extension(known, extensions, path));
     FOREIGN.fetch_or(foreign, Ordering::Relaxed);
     Ok(())
 }
@@ -58,7 +60,7 @@ const INTERPRETERS: &str = "_xxsubinterpreters";
 
 /// The extension module of a native function, by its shared object; `None` of a standard one.
 pub fn foreign_module(known: &StandardLibrary, function: usize) -> Option<String> {
-    let object = objects::holding(function)?;
+    let object = holding(function)?;
     let name = Path::new(&object).file_name()?.to_str()?;
     let module = name.split('.').next().unwrap_or(name);
     (!known.is_standard(module) && module != INTERPRETERS).then(|| module.to_owned())
@@ -88,4 +90,186 @@ pub fn take_note(event: &[u8], args: &Bound<'_, PyTuple>) -> bool {
     let foreign = EXTENSIONS.get(py).is_some() && !is_standard().unwrap_or(false);
     FOREIGN.fetch_or(foreign, Ordering::Relaxed);
     foreign
+}
+
+// The standard library: its modules, and the objects of it that tell what a callee stands for.
+
+/// The package whose own native functions raise events of their own.
+const PACKAGE: &str = "fastaudit_rs";
+
+/// Functions and classes of the standard library's native code that call their first argument, by
+/// module. CALL events do not show calls that native code makes.
+const CALL_THEIR_FIRST: [(&str, &[&str]); 6] = [
+    ("builtins", &["map", "filter", "iter"]),
+    ("collections", &["defaultdict"]),
+    ("functools", &["cmp_to_key", "partial", "reduce"]),
+    (
+        "itertools",
+        &["dropwhile", "filterfalse", "starmap", "takewhile"],
+    ),
+    ("atexit", &["register"]),
+    // Since 3.11.
+    ("operator", &["call"]),
+];
+
+static KNOWN: Once<StandardLibrary> = Once::new();
+
+/// Objects of the standard library, as they were when the monitor was installed.
+pub struct StandardLibrary {
+    pub modules: AHashSet<String>,
+    pub functions_calling_first: Vec<Py<PyAny>>,
+    pub classes_calling_first: Vec<Py<PyType>>,
+    pub method: Py<PyType>,
+    pub static_method: Py<PyType>,
+    pub class_method: Py<PyType>,
+    pub method_wrapper: Py<PyType>,
+    pub partial: Py<PyType>,
+    pub lru_cache: Py<PyType>,
+    pub method_caller: Py<PyType>,
+    pub generic_alias: Py<PyType>,
+    pub type_call: Py<PyAny>,
+}
+
+impl StandardLibrary {
+    pub fn get(py: Python<'_>) -> PyResult<&Self> {
+        KNOWN.get_or_try_init(py, || {
+            let modules: AHashSet<String> = calling::import(py, "sys")?
+                .attr("stdlib_module_names")?
+                .iterate()?
+                .map(|name| name?.extract())
+                .collect::<PyResult<_>>()?;
+            let (mut functions, mut classes) = (Vec::new(), Vec::new());
+            for (module, names) in CALL_THEIR_FIRST {
+                let module = calling::import(py, module)?;
+                for name in names {
+                    let Some(found) = module.attr_opt(*name)? else {
+                        continue;
+                    };
+                    match found.cast_into::<PyType>() {
+                        Ok(class) => classes.push(class.unbind()),
+                        Err(function) => functions.push(function.into_inner().unbind()),
+                    }
+                }
+            }
+            let types = calling::import(py, "types")?;
+            let functools = calling::import(py, "functools")?;
+            let builtins = calling::import(py, "builtins")?;
+            let ty = |module: &Bound<'_, PyModule>, name: &str| -> PyResult<Py<PyType>> {
+                Ok(module.attr(name)?.cast_into::<PyType>()?.unbind())
+            };
+            let type_call = py.get_type::<PyType>().attr("__dict__")?;
+            Ok(Self {
+                modules,
+                functions_calling_first: functions,
+                classes_calling_first: classes,
+                method: ty(&types, "MethodType")?,
+                static_method: ty(&builtins, "staticmethod")?,
+                class_method: ty(&builtins, "classmethod")?,
+                method_wrapper: ty(&types, "MethodWrapperType")?,
+                partial: ty(&functools, "partial")?,
+                lru_cache: ty(&functools, "_lru_cache_wrapper")?,
+                method_caller: ty(&calling::import(py, "operator")?, "methodcaller")?,
+                generic_alias: ty(&types, "GenericAlias")?,
+                type_call: type_call.item("__call__")?.unbind(),
+            })
+        })
+    }
+
+    /// Returns whether a module of this name is in the standard library, or ours.
+    pub fn is_quiet(&self, module: &Bound<'_, PyString>) -> bool {
+        // A name that is not UTF-8 text is not in the standard library.
+        module.to_str().is_ok_and(|module| {
+            let top = module.split('.').next().unwrap_or(module);
+            top == PACKAGE || self.is_standard(top)
+        })
+    }
+
+    pub fn is_standard(&self, module: &str) -> bool {
+        self.modules.contains(module)
+    }
+
+    /// A class that inherits from one which calls its first argument does so too.
+    pub fn calls_its_first(&self, callee: &Bound<'_, PyAny>) -> bool {
+        let py = callee.py();
+        if let Ok(class) = callee.cast::<PyType>() {
+            let mut classes = self.classes_calling_first.iter();
+            return classes.any(|known| raw::is_subtype(class, known.bind(py)));
+        }
+        let mut functions = self.functions_calling_first.iter();
+        callee.is(&self.type_call)
+            || layout::is_call_of_class(callee.as_borrowed())
+            || functions.any(|known| callee.is(known))
+    }
+}
+
+// Shared objects of the process that use Python's C API, or hold a function.
+
+pub use objects::{any_foreign, holding};
+
+#[cfg(not(judges_native))]
+mod objects {
+    use std::path::{Path, PathBuf};
+
+    /// It cannot be told on this system, so there may be.
+    pub fn any_foreign(_is_standard: impl Fn(&Path) -> bool) -> bool {
+        true
+    }
+
+    /// It cannot be told here.
+    pub fn holding(_function: usize) -> Option<PathBuf> {
+        None
+    }
+}
+
+#[cfg(judges_native)]
+mod objects {
+    use std::ffi::OsStr;
+    use std::ops::ControlFlow;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::{Path, PathBuf};
+    use std::sync::OnceLock;
+
+    use pyo3::ffi;
+
+    use crate::native::asking::object_of;
+    use crate::native::objects;
+
+    /// The functions that an interpreter's own main program imports; an extension imports others.
+    const ENTRY_POINTS: [&[u8]; 3] = [b"Py_Main", b"Py_BytesMain", b"Py_RunMain"];
+
+    /// The addresses at which the interpreter and this package are loaded.
+    static KNOWN: OnceLock<[usize; 2]> = OnceLock::new();
+
+    /// Returns whether some shared object uses Python's C API and is neither ours nor standard.
+    pub fn any_foreign(is_standard: impl Fn(&Path) -> bool) -> bool {
+        let is_of_python = |name: &[u8]| {
+            (name.starts_with(b"Py") || name.starts_with(b"_Py")) && !ENTRY_POINTS.contains(&name)
+        };
+        let mut any = false;
+        let found = objects::each(|object| {
+            any = true;
+            // One that cannot be read may.
+            let uses_python = object
+                .dynamic()
+                .is_some_and(|dynamic| dynamic.imports_any(is_of_python).unwrap_or(true));
+            let path = Path::new(OsStr::from_bytes(object.path()));
+            match uses_python && !object.holds(holding as *const () as usize) && !is_standard(path)
+            {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        found.is_some() || !any
+    }
+
+    /// The shared object that a function's code is in; `None` for the interpreter, for ours, and if
+    /// there is none.
+    pub fn holding(function: usize) -> Option<PathBuf> {
+        let known = KNOWN.get_or_init(|| {
+            [ffi::PyLong_FromLong as *const (), holding as *const ()]
+                .map(|own| object_of(own as usize).map_or(0, |(base, _)| base))
+        });
+        let (base, path) = object_of(function)?;
+        (!known.contains(&base) && !path.as_os_str().is_empty()).then_some(path)
+    }
 }

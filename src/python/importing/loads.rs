@@ -170,15 +170,14 @@ fn count_others(of: &Bound<'_, PyDict>, beginning: &str) -> usize {
 }
 
 pub fn source(py: Python<'_>) -> PyResult<Source<'_>> {
-    let (Some(system), Some(frame)) = (SYSTEM.get(), frames::current_frame(py)) else {
+    let (Some(system), Some(mut frame)) = (SYSTEM.get(), frames::current_frame(py)) else {
         return Ok(Source::Elsewhere);
     };
-    let mut frame = frame.cast_into()?;
     let mut code = frames::code(&frame);
     if code.is(&system.calls)
         && let Some(outer) = frames::outer(&frame)
     {
-        frame = outer.cast_into()?;
+        frame = outer;
         code = frames::code(&frame);
     }
     let is_frozen = code.is(&system.runs_frozen);
@@ -219,7 +218,7 @@ pub fn compiled(py: Python<'_>) -> PyResult<Option<[Vec<u8>; 2]>> {
     let (Some(system), Some(frame)) = (SYSTEM.get(), frames::current_frame(py)) else {
         return Ok(None);
     };
-    if !frames::code(frame.cast()?).is(&system.reads) {
+    if !frames::code(&frame).is(&system.reads) {
         return Ok(None);
     }
     let locals = frame.attr(intern!(py, "f_locals"))?;

@@ -1,10 +1,7 @@
 //! Imports: the code that imports, where modules are from, and the standard library.
 
 pub mod imports;
-pub mod library_files;
 #[cfg(Py_3_12)]
 pub mod loaded;
 pub mod loads;
 pub mod stdlib;
-#[cfg(Py_3_12)]
-pub mod stdlib_objects;

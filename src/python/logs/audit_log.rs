@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::python::cpython::once::lock;
 use crate::python::cpython::process;
 use crate::python::values::decode;
 
@@ -152,7 +153,7 @@ impl Sink {
             made_in: generation,
             reader: OnceLock::new(),
         });
-        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&ALL);
         all.retain(|sink| sink.strong_count() > 0);
         all.push(Arc::downgrade(&sink));
         sink
@@ -172,7 +173,7 @@ impl Sink {
         if self.file.is_none() && self.is_in_copy() {
             return None;
         }
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lock(&self.lines);
         let generation = process::generation();
         if lines.generation != generation {
             *lines = Lines {
@@ -356,7 +357,7 @@ fn tell_of_lost(lines: &mut Lines, seconds: u64) {
 
 /// Writes all logs: the process ends, and no thread runs Python code any more.
 pub fn flush_all() {
-    let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = lock(&ALL);
     let sinks: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
     drop(all);
     for sink in sinks {

@@ -1,16 +1,258 @@
-//! The log of one guard, above all of denials: libraries swallow and rewrite exceptions.
+//! The log of one guard: its denials, and the operations that are recorded of it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use ahash::AHashMap;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
-use crate::policy::Why;
-use crate::python::logs::recorder::Recorder;
+use crate::policy::events::EventEffect;
+use crate::policy::files::fs::FileSystem;
+use crate::policy::files::os::Os;
+use crate::policy::files::path::{Base, Name, Target};
+use crate::policy::learn::Need;
+use crate::policy::network::{Destination, Reach};
+use crate::policy::sql::{self, Database};
+use crate::policy::{Operation, Why};
+use crate::python::cpython::once::lock;
+use crate::python::logs::audit_log::{self, LogFile};
 use crate::python::values::addresses::SeenNetwork;
+use crate::python::values::json_line;
+
+// The store of operations under a guard that observes: each effect once, with its count.
+
+/// The version of the JSON, of the log and of `to_json()`.
+pub const VERSION: u32 = 1;
+/// The number of different effects that are kept; further ones are only counted.
+pub const MAX_KEPT: usize = 10_000;
+
+#[derive(Clone)]
+pub struct Records {
+    /// True if an operation that the policy denies is stopped; else it proceeds.
+    pub enforces: bool,
+    pub log: Option<Arc<Mutex<LogFile>>>,
+}
+
+pub struct Entry {
+    pub event: String,
+    pub effect: Option<EventEffect>,
+    pub args: Py<PyTuple>,
+    pub needs: Vec<Need>,
+    /// The functions that led to it when it was seen first.
+    pub call_chain: Vec<String>,
+    /// `None` if it is allowed; `Some(None)` if the event is denied as such.
+    pub denied: Option<Option<Why>>,
+    pub count: u64,
+    pub tool: Option<String>,
+    /// The line of the log for each such decision.
+    pub line: String,
+}
+
+impl Entry {
+    pub fn copy(&self, py: Python<'_>) -> Self {
+        Self {
+            event: self.event.clone(),
+            args: self.args.clone_ref(py),
+            needs: self.needs.clone(),
+            call_chain: self.call_chain.clone(),
+            tool: self.tool.clone(),
+            line: String::new(),
+            ..*self
+        }
+    }
+
+    /// `"allowed"`, the field of the policy that denies it, or `"denied"`.
+    pub fn verdict(&self) -> &'static str {
+        match self.denied {
+            None => "allowed",
+            Some(Some(why)) => why.field(),
+            Some(None) => "denied",
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct Recorder {
+    seen: Mutex<SeenOperation>,
+    /// Grows when the current directory changes: relative paths differ then.
+    pub directories: AtomicU64,
+}
+
+#[derive(Default)]
+pub struct SeenOperation {
+    /// The position of each among the entries, by its key.
+    places: AHashMap<u64, usize>,
+    pub entries: Vec<Entry>,
+    pub dropped: u64,
+}
+
+impl Recorder {
+    pub fn seen(&self) -> MutexGuard<'_, SeenOperation> {
+        lock(&self.seen)
+    }
+
+    pub fn count(&self, key: u64, records: &Records) -> bool {
+        let mut seen = self.seen();
+        let Some(&place) = seen.places.get(&key) else {
+            return false;
+        };
+        let entry = &mut seen.entries[place];
+        entry.count += 1;
+        if let Some(log) = &records.log {
+            write_line(log, &entry.line);
+        }
+        true
+    }
+
+    pub fn add(&self, key: u64, entry: Entry, records: &Records) {
+        if let Some(log) = &records.log {
+            write_line(log, &entry.line);
+        }
+        let mut seen = self.seen();
+        if let Some(&place) = seen.places.get(&key) {
+            seen.entries[place].count += 1;
+        } else if seen.entries.len() < MAX_KEPT {
+            let place = seen.entries.len();
+            seen.places.insert(key, place);
+            seen.entries.push(entry);
+        } else {
+            seen.dropped += 1;
+        }
+    }
+}
+
+/// Writes a line of the decision log. A full disk stops nobody.
+fn write_line(log: &Mutex<LogFile>, rest: &str) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0.0, |now| now.as_secs_f64());
+    let line = format!("{{\"version\":{VERSION},\"time\":{now:.6},{rest}}}\n");
+    let log = lock(log);
+    let _ = log.append(line.as_bytes(), audit_log::PATIENCE);
+}
+
+// The target of an event that is judged, for the line of a log.
+
+/// The target, as the policy was asked about it.
+#[derive(Default)]
+pub struct Decided {
+    /// The paths that were named: at most two. They are relative to the current directory, or absolute.
+    pub paths: [Option<Vec<u8>>; 2],
+    /// True if it writes, or makes, changes or removes a file.
+    pub writes: bool,
+    /// Keys and values of the line.
+    pub more: Vec<u8>,
+    /// The number of questions to the policy.
+    pub asked: usize,
+}
+
+impl Decided {
+    pub fn note(&mut self, operation: Operation<'_>) {
+        self.asked += 1;
+        let (target, writes) = match operation {
+            Operation::ChangeEntry(target)
+            | Operation::MoveEntry(target)
+            | Operation::ChangeFile(target)
+            | Operation::ChangePlace(target)
+            | Operation::OpenForWriting(target)
+            | Operation::OpenForAppending(target) => (target, true),
+            Operation::Read(target) | Operation::Look(target) => (target, false),
+            Operation::ChangeDirectory { to, .. } => (to, false),
+            Operation::LinkTo { at, .. } => (at, true),
+            Operation::OpenDatabase(name) => match name {
+                Name::Path(path) if matches!(sql::database_of(path), Database::File) => {
+                    (Target::path(path), true)
+                }
+                _ => return,
+            },
+            Operation::SetVariable(Name::Path(name)) => return self.add("variable", name),
+            Operation::Import { module, .. } => return self.add("module", module.as_bytes()),
+            Operation::CallNative(module) => return self.add("module", module.as_bytes()),
+            Operation::UseNetwork(reach) => return self.reach(reach),
+            Operation::SetVariable(_) | Operation::Start(_) | Operation::SetAttribute(_) => return,
+        };
+        self.writes |= writes;
+        let Name::Path(path) = target.name else {
+            return;
+        };
+        let path = match target.base {
+            Base::CurrentDir => path.to_vec(),
+            base => absolute(path, base),
+        };
+        match &mut self.paths {
+            [first @ None, _] => *first = Some(path),
+            [Some(first), second @ None] if *first != path => *second = Some(path),
+            _ => {}
+        }
+    }
+
+    fn reach(&mut self, reach: Reach<'_>) {
+        let (to, port) = match reach {
+            Reach::Connect { to, names, port } => {
+                if let Some(name) = names.first() {
+                    return self.host(name, port);
+                }
+                (to, port)
+            }
+            Reach::Listen { at, port } => (at, port),
+            Reach::LookUp(name) => return self.add("host", name.as_bytes()),
+            Reach::Unix(path) => {
+                self.paths[0].get_or_insert_with(|| path.to_vec());
+                return;
+            }
+            Reach::Abstract(_) | Reach::Other => return,
+        };
+        match to {
+            Destination::Name(name) => self.host(name, port),
+            Destination::Address(address) => self.host(&address.to_string(), port),
+        }
+    }
+
+    fn host(&mut self, host: &str, port: u16) {
+        if self.more.is_empty() {
+            self.add("host", host.as_bytes());
+            self.more.extend_from_slice(b",\"port\":");
+            json_line::number(&mut self.more, port.into());
+        }
+    }
+
+    /// Adds a key with a text; the first one stands.
+    pub fn add(&mut self, key: &str, text: &[u8]) {
+        if self.more.is_empty() {
+            self.more.extend_from_slice(b",\"");
+            self.more.extend_from_slice(key.as_bytes());
+            self.more.extend_from_slice(b"\":");
+            json_line::text(&mut self.more, text);
+        }
+    }
+}
+
+/// The path as it was named, behind the directory that it starts from. The current one is that in which
+/// the event was judged, if its judge looked.
+pub fn absolute(path: &[u8], base: Base) -> Vec<u8> {
+    if path.starts_with(b"/") {
+        return path.to_vec();
+    }
+    let start = match base {
+        Base::CurrentDir => Os::last_current_dir(),
+        Base::Descriptor(descriptor) => Os.descriptor_path(descriptor),
+    };
+    let Some(start) = start else {
+        return path.to_vec();
+    };
+    let mut whole = start.to_vec();
+    if !whole.ends_with(b"/") {
+        whole.push(b'/');
+    }
+    whole.extend_from_slice(path);
+    whole
+}
+
+// What a guard keeps, above all denials: libraries swallow and rewrite exceptions.
 
 /// The number of denials that are kept; further ones are only counted.
-const MAX_KEPT: usize = 1000;
+const MOST_DENIALS: usize = 1000;
 
 #[derive(Default)]
 pub struct Log {
@@ -55,7 +297,7 @@ impl Log {
         let last_alike = why.and_then(|why| last.iter_mut().find(|(own, _)| own.is_alike(why)));
         let earlier = last_alike.as_ref().and_then(|(_, at)| kept.get(*at));
         let earlier = earlier.map(|earlier| earlier.bind(denial.py()).clone());
-        if kept.len() < MAX_KEPT {
+        if kept.len() < MOST_DENIALS {
             match (last_alike, why) {
                 (Some((_, at)), _) => *at = kept.len(),
                 (None, Some(why)) => last.push((why, kept.len())),
@@ -67,7 +309,7 @@ impl Log {
     }
 
     fn denials(&self) -> MutexGuard<'_, Denials> {
-        self.denials.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.denials)
     }
 
     pub fn total(&self) -> usize {

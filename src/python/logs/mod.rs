@@ -2,4 +2,3 @@
 
 pub mod audit_log;
 pub mod log;
-pub mod recorder;

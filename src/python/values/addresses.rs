@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
 
 use crate::policy::judge::{Host, family_of};
+use crate::python::cpython::once::lock;
 #[cfg(unix)]
-use crate::python::cpython::descriptors;
+use crate::python::cpython::process;
 use crate::python::cpython::{calling, ffi as raw};
 
 pub fn read_host(object: &Bound<'_, PyAny>) -> Option<Host> {
@@ -43,7 +44,7 @@ pub fn look_up(py: Python<'_>, name: &str, family: i64) -> Vec<IpAddr> {
         let found = (name, 0).to_socket_addrs();
         // A thread that comes back when the interpreter has ended would be unwound by CPython,
         // through functions that cannot be.
-        while raw::is_finalizing_anywhere() {
+        while raw::is_finalizing() {
             std::thread::park();
         }
         let Ok(found) = found else {
@@ -75,7 +76,7 @@ struct SeenInner {
 
 impl SeenNetwork {
     fn lock(&self) -> MutexGuard<'_, SeenInner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub fn names_of(&self, address: IpAddr) -> Vec<String> {
@@ -116,7 +117,7 @@ impl SeenNetwork {
 /// The descriptor of a socket, and the number by which the system knows the socket itself.
 #[cfg(unix)]
 fn identity(fd: i32) -> Option<(i32, u64)> {
-    let stat = descriptors::with(fd, |fd| rustix::fs::fstat(fd))?.ok()?;
+    let stat = process::with_descriptor(fd, |fd| rustix::fs::fstat(fd))?.ok()?;
     Some((fd, stat.st_ino))
 }
 

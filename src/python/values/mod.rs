@@ -2,7 +2,6 @@
 
 pub mod addresses;
 pub mod by_value;
-pub mod call_notes;
 pub mod decode;
 pub mod errors;
 pub mod json_line;

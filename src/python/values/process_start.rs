@@ -73,14 +73,10 @@ fn read(args: &Bound<'_, PyTuple>) -> Option<Approved> {
     let frame = frames::current_frame(args.py())?;
     Some(Approved {
         frame: frame.as_ptr() as usize,
-        code: code_of(&frame)?.unbind(),
+        code: frames::code(&frame).unbind(),
         arguments: items(&args.get_item(1).ok()?),
         executable: file_name(&args.get_item(0).ok()?)?,
     })
-}
-
-fn code_of<'py>(frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-    frame.cast().ok().map(frames::code)
 }
 
 /// The objects of a command's argument list; a command line is one.
@@ -103,11 +99,9 @@ fn file_name(executable: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
 impl Approved {
     /// Returns whether the function that raised the event is the innermost one, or called it.
     fn is_running(&self, py: Python<'_>) -> bool {
-        let is_it = |frame: &Bound<'_, PyAny>| {
-            frame.as_ptr() as usize == self.frame
-                && code_of(frame).is_some_and(|code| code.is(&self.code))
-        };
-        stack::frames(py).take(2).any(|frame| is_it(&frame))
+        stack::frames(py).take(2).any(|frame| {
+            frame.as_ptr() as usize == self.frame && frames::code(&frame).is(&self.code)
+        })
     }
 
     fn has_arguments(&self, given: &Bound<'_, PyAny>) -> bool {

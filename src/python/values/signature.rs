@@ -3,16 +3,15 @@
 //! `inspect.signature` knows it for everything, and takes longer than making a guard. So a Python
 //! function, a bound one and a `functools.partial` of these are looked at here first.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::frames;
-use crate::python::cpython::once::{Once, intern};
+use crate::python::cpython::once::{Once, intern, lock};
+use crate::python::cpython::{ffi as raw, frames};
 
 /// Flags of code objects, <https://docs.python.org/3/library/inspect.html#code-objects-bit-flags>.
 const VARARGS: u32 = 0x4;
@@ -141,14 +140,14 @@ type Asked = (usize, usize, usize);
 static LAST: Mutex<Option<(Py<PyAny>, Asked, Takes)>> = Mutex::new(None);
 
 fn last(code: &Bound<'_, PyAny>, asked: Asked) -> Option<Takes> {
-    let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let last = lock(&LAST);
     let (own, before, takes) = last.as_ref()?;
     (own.is(code) && *before == asked).then_some(*takes)
 }
 
 fn note_last(code: &Bound<'_, PyAny>, asked: Asked, takes: Takes) {
     let new = Some((code.clone().unbind(), asked, takes));
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = lock(&LAST);
     let before = std::mem::replace(&mut *last, new);
     drop(last);
     // Freeing code may run functions that were registered for it.

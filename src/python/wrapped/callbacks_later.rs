@@ -11,7 +11,7 @@ use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
-use pyo3::types::{PyDict, PyFrame, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::python::cpython::called::{Called, Returned, ours};
 use crate::python::cpython::calling::{self, Calling};
@@ -101,10 +101,9 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 
 /// Returns whether the innermost Python code is the standard library's.
 fn is_in_standard_library(py: Python<'_>) -> PyResult<bool> {
-    let frame = frames::current_frame(py);
-    match frame.map(|frame| frame.cast_into::<PyFrame>()) {
-        Some(Ok(frame)) => stdlib::is_standard_library(&frames::code(&frame)),
-        _ => Ok(false),
+    match frames::current_frame(py) {
+        Some(frame) => stdlib::is_standard_library(&frames::code(&frame)),
+        None => Ok(false),
     }
 }
 

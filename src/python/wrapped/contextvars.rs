@@ -1,18 +1,20 @@
-//! Contexts that guarded code enters, makes or changes: it stays under its guard in all of them.
+//! Contexts that guarded code enters, makes or changes, and those of its tasks and greenlets: it
+//! stays under its guard in all of them.
 //!
 //! A guard is in force if its context variable says so. Guarded code cannot change the variable, a
 //! context that it makes has the guard, and one that it enters has it for as long as that takes.
 
+use std::sync::OnceLock;
+
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyDict, PyType};
 
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
-use crate::python::cpython::process;
-use crate::python::cpython::replace;
-use crate::python::cpython::slots::Slot;
+use crate::python::cpython::slots::{self, Attribute, Slot, Truth, WrappedSetter};
+use crate::python::cpython::{ffi as raw, process, replace};
 use crate::python::guard::{carry, scope};
 use crate::python::values::errors;
 
@@ -105,4 +107,176 @@ fn new(called: CalledByTuple<'_>) -> Returned {
         None => Ok(()),
     });
     result.if_done(called.py, carried)
+}
+
+// Tasks that guarded code makes in a context of its choice: in one that was made before the guard
+// they would not have it. Such a task is made in a copy of the context that has the guard.
+
+static RUNNING_LOOP: OnceLock<Py<PyAny>> = OnceLock::new();
+
+pub fn install_tasks(module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<()> {
+    let Some(running) = module.attr_opt("_get_running_loop")? else {
+        return Ok(());
+    };
+    let _ = RUNNING_LOOP.set(running.unbind());
+    replace::wrap_slot!(class, Slot::Init, init_task)
+}
+
+fn init_task(called: CalledByTuple<'_>) -> Returned {
+    if !scope::may_be_guarded() {
+        return called.make();
+    }
+    let Some(lent) = called.ours(carry::lend_guest) else {
+        return Returned::failed();
+    };
+    carry::during(
+        called.py,
+        lent,
+        || init_guarded_task(called),
+        carry::take_back_here,
+    )
+}
+
+fn init_guarded_task(called: CalledByTuple<'_>) -> Returned {
+    let Some(kwargs) = called.kwargs() else {
+        return called.make();
+    };
+    match called.ours(|_| with_guarded_context(&kwargs)) {
+        None => Returned::failed(),
+        Some(None) => called.make(),
+        Some(Some(given)) => called.make_with(given),
+    }
+}
+
+/// The arguments with a context that has the guard in force; `None` if they stay as they are. If no
+/// loop runs yet, the task runs in one that runs under the guard.
+fn with_guarded_context<'py>(kwargs: &Bound<'py, PyDict>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let py = kwargs.py();
+    let name = intern!(py, "context");
+    let Some(context) = kwargs.get_item(name)? else {
+        return Ok(None);
+    };
+    if !raw::is_context(&context) {
+        return Ok(None);
+    }
+    let Some(active) = scope::guard(py)? else {
+        return Ok(None);
+    };
+    let running = RUNNING_LOOP.get().map(|running| running.bind(py).invoke0());
+    if running.transpose()?.is_none_or(|running| running.is_none()) {
+        return Ok(None);
+    }
+    let Some(context) = carry::with_guard(Some(&context), &active)? else {
+        return Ok(None);
+    };
+    let given = kwargs.copy()?;
+    given.set_item(name, context)?;
+    Ok(Some(given))
+}
+
+// Greenlets that are made or started under a guard: each has a context of its own, which its
+// library enters by itself, and which has the guard.
+
+const CONTEXT_NAME: &str = "gr_context";
+
+struct Known {
+    dead: Attribute,
+    is_active: Truth,
+}
+
+static KNOWN: OnceLock<Known> = OnceLock::new();
+
+struct Context;
+
+static CONTEXT: OnceLock<Attribute> = OnceLock::new();
+
+pub fn install_greenlets(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<()> {
+    if CONTEXT.get().is_none() {
+        let (Some(context), Some(dead), Some(is_active)) = (
+            Attribute::of(class, CONTEXT_NAME)?,
+            Attribute::of(class, "dead")?,
+            Truth::of(class),
+        ) else {
+            // The greenlets of an old version share the context of the thread.
+            return Ok(());
+        };
+        let _ = KNOWN.set(Known { dead, is_active });
+        let _ = CONTEXT.set(context);
+    }
+    slots::setter::<Context>(class, CONTEXT_NAME)?;
+    replace::method_by_tuple::<Switch>(class, "switch")?;
+    replace::wrap_method!(class, "throw", throw)?;
+    replace::wrap_slot!(class, Slot::New, new_greenlet)
+}
+
+/// Gives a greenlet that does not run the guard in force.
+fn equip(greenlet: &Bound<'_, PyAny>) -> PyResult<()> {
+    let (Some(active), Some(attribute)) = (scope::guard(greenlet.py())?, CONTEXT.get()) else {
+        return Ok(());
+    };
+    let context = attribute.get(greenlet)?;
+    let context = (!context.is_none()).then_some(context);
+    match carry::with_guard(context.as_ref(), &active)? {
+        Some(context) => attribute.set(greenlet, Some(&context)),
+        None => Ok(()),
+    }
+}
+
+/// The same for one that was not started yet.
+fn equip_new(greenlet: &Bound<'_, PyAny>) -> PyResult<()> {
+    let Some(known) = KNOWN.get() else {
+        return Ok(());
+    };
+    if known.is_active.is_true(greenlet) || known.dead.get(greenlet)?.truth()? {
+        return Ok(());
+    }
+    equip(greenlet)
+}
+
+fn new_greenlet(called: CalledByTuple<'_>) -> Returned {
+    let result = called.make();
+    let Some(greenlet) = result.object(called.py).filter(|_| scope::may_be_guarded()) else {
+        return result;
+    };
+    let equipped = called.ours(|_| equip(&greenlet));
+    result.if_done(called.py, equipped)
+}
+
+replace::wrapped! {
+    Switch: WrappedByTuple(CalledByTuple) => switch;
+}
+
+impl WrappedSetter for Context {
+    fn set(greenlet: &Bound<'_, PyAny>, value: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let Some(attribute) = CONTEXT.get() else {
+            return Err(errors::variable_changed());
+        };
+        let Some(value) = value.filter(|_| scope::may_be_guarded()) else {
+            return attribute.set(greenlet, value);
+        };
+        let context = (!value.is_none()).then_some(value);
+        let with_guard = match scope::guard(greenlet.py())? {
+            Some(active) if context.is_none_or(raw::is_context) => {
+                carry::with_guard(context, &active)?
+            }
+            _ => None,
+        };
+        attribute.set(greenlet, Some(with_guard.as_ref().unwrap_or(value)))
+    }
+}
+
+/// Starts a greenlet, or goes on with it. While it runs, and others do in its place, there is nothing on
+/// this stack that anybody else uses.
+fn switch(called: CalledByTuple<'_>) -> Returned {
+    match scope::may_be_guarded() {
+        true => called.make_if(|_| equip_new(&called.receiver())),
+        false => called.make(),
+    }
+}
+
+fn throw(called: Called<'_>) -> Returned {
+    match scope::may_be_guarded() {
+        true => called.make_if(|_| equip_new(&called.receiver())),
+        false => called.make(),
+    }
 }

@@ -11,7 +11,7 @@ use crate::policy::judge::Follows;
 use crate::python::cpython::arguments::CallArguments;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::ffi as raw;
-use crate::python::values::call_notes::{self, CallNote, NOTHING};
+use crate::python::guard::event::{self, CallNote, NOTHING};
 use crate::python::values::errors;
 
 #[derive(Clone, Copy)]
@@ -122,9 +122,9 @@ pub const FUNCTIONS: &[(&str, Follows)] = &[
 
 pub fn call(called: Called<'_>, follows: Follows) -> Returned {
     // Noted for this call alone. A call may raise an event whose hook opens files itself.
-    let before = call_notes::replace(read(follows, called));
+    let before = event::replace_note(read(follows, called));
     let result = called.make();
-    call_notes::replace(before);
+    event::replace_note(before);
     result
 }
 

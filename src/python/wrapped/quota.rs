@@ -13,11 +13,10 @@ use pyo3::types::{PyInt, PyList, PyString, PyTuple, PyType};
 
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::{self, Calling};
-#[cfg(unix)]
-use crate::python::cpython::descriptors;
 use crate::python::cpython::once::intern;
-use crate::python::cpython::replace;
-use crate::python::cpython::{ffi as raw, objects};
+#[cfg(unix)]
+use crate::python::cpython::process;
+use crate::python::cpython::{ffi as raw, objects, replace};
 use crate::python::guard::scope::{self, Active};
 use crate::python::logs::log::Log;
 
@@ -290,7 +289,7 @@ fn file_descriptor(file: &Bound<'_, PyAny>) -> Option<i32> {
 
 #[cfg(unix)]
 fn is_for_appending(fd: i32) -> bool {
-    let flags = descriptors::with(fd, |fd| rustix::fs::fcntl_getfl(fd));
+    let flags = process::with_descriptor(fd, |fd| rustix::fs::fcntl_getfl(fd));
     flags.is_some_and(|flags| flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::APPEND)))
 }
 
@@ -301,7 +300,7 @@ fn is_for_appending(_fd: i32) -> bool {
 
 #[cfg(unix)]
 fn position(fd: i32) -> u64 {
-    descriptors::with(fd, |fd| rustix::fs::tell(fd)).map_or(0, |at| at.unwrap_or(0))
+    process::with_descriptor(fd, |fd| rustix::fs::tell(fd)).map_or(0, |at| at.unwrap_or(0))
 }
 
 #[cfg(not(unix))]
@@ -312,7 +311,7 @@ fn position(_fd: i32) -> u64 {
 /// The size of a descriptor's file; `None` if it is not a file.
 #[cfg(unix)]
 fn size_of_file(fd: i32) -> Option<u64> {
-    let stat = descriptors::with(fd, |fd| rustix::fs::fstat(fd))?.ok()?;
+    let stat = process::with_descriptor(fd, |fd| rustix::fs::fstat(fd))?.ok()?;
     let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
     kind.is_file()
         .then(|| u64::try_from(stat.st_size).unwrap_or(0))

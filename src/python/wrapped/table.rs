@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
 #[cfg(Py_3_12)]
-use crate::python::calls::tool_functions;
+use crate::python::calls::monitor;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
@@ -16,12 +16,11 @@ use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, Lists, Table};
 use crate::python::guard::scope;
 use crate::python::wrapped::kinds::{self, What};
-use crate::python::wrapped::{
-    callbacks_later, certificates, ctypes, executors, greenlets, pool_starts, sockets, sql, tasks,
-    without_event,
-};
 #[cfg(unix)]
-use crate::python::wrapped::{servers, starts};
+use crate::python::wrapped::starts;
+use crate::python::wrapped::{
+    callbacks_later, contextvars, executors, methods, sockets, without_event,
+};
 
 struct Functions;
 
@@ -55,12 +54,12 @@ impl Lists for Functions {
             }
             #[cfg(Py_3_12)]
             What::ChangesTools(changes) if scope::is_ours() => {
-                tool_functions::call(called, changes)
+                monitor::change_tools(called, changes)
             }
             #[cfg(Py_3_12)]
             What::ChangesTools(_) => called.make(),
             #[cfg(unix)]
-            What::Waits => servers::wait(called),
+            What::Waits => starts::wait(called),
             What::Shares(silent) => without_event::share(called, silent),
             _ if !scope::may_be_guarded() => called.make(),
             What::Notes(follows) => kinds::call(called, follows),
@@ -95,7 +94,7 @@ fn wanted(module: &str) -> Vec<(&'static str, What)> {
         "_imp" => all.extend_from_slice(LOADING),
         #[cfg(Py_3_12)]
         "sys.monitoring" => {
-            let changing = tool_functions::FUNCTIONS.iter();
+            let changing = monitor::FUNCTIONS.iter();
             all.extend(changing.map(|(name, changes)| (*name, What::ChangesTools(changes))));
         }
         _ => {}
@@ -136,15 +135,19 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 type Install = fn(&Bound<'_, PyAny>, &Bound<'_, PyType>) -> PyResult<()>;
 
 const CLASSES: &[(&str, &str, Install)] = &[
-    ("_multiprocessing", "SemLock", pool_starts::install),
+    ("_multiprocessing", "SemLock", executors::install_pools),
     ("_queue", "SimpleQueue", executors::install),
-    ("_ctypes", "CFuncPtr", ctypes::install),
-    ("_sqlite3", "Connection", sql::install_connection),
-    ("_sqlite3", "Cursor", sql::install_cursor),
+    ("_ctypes", "CFuncPtr", methods::install_ctypes),
+    ("_sqlite3", "Connection", methods::install_connection),
+    ("_sqlite3", "Cursor", methods::install_cursor),
     ("_socket", "socket", sockets::install),
-    ("_ssl", "_SSLContext", certificates::install),
-    ("_asyncio", "Task", tasks::install),
-    ("greenlet._greenlet", "greenlet", greenlets::install),
+    ("_ssl", "_SSLContext", methods::install_certificates),
+    ("_asyncio", "Task", contextvars::install_tasks),
+    (
+        "greenlet._greenlet",
+        "greenlet",
+        contextvars::install_greenlets,
+    ),
 ];
 
 fn add(module: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {

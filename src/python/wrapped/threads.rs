@@ -13,13 +13,13 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::policy::written::values::Switch;
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::functions::Builtin;
 use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, OwnMethod};
-use crate::python::cpython::{calling, ffi as raw};
+use crate::python::cpython::{ffi as raw, frames};
 use crate::python::guard::scope::{self, Active, Current};
 use crate::python::importing::imports;
-use crate::python::pools::pool_threads;
 
 thread_local! {
     /// The guard that this thread was started under, which its context keeps alive.
@@ -210,7 +210,7 @@ fn in_tool<'py>(
         return Ok(None);
     }
     // Jobs of a pool bring their own.
-    let active = (!pool_threads::is_worker(function)?).then_some(tool);
+    let active = (!is_worker(function)?).then_some(tool);
     enter_context_of_thread(function, active)?;
     if active.is_none() {
         return Ok(None);
@@ -254,12 +254,12 @@ fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAn
     if !function.is_callable() {
         return Ok(None);
     }
-    let is_feeder = !(carries && may_carry) && pool_threads::is_feeder(function)?;
+    let is_feeder = !(carries && may_carry) && is_feeder_of_queue(function)?;
     if !may_carry && !is_feeder {
         return Ok(None);
     }
     let carries = carries || is_feeder;
-    let active = (!pool_threads::is_worker(function)?).then_some(&active);
+    let active = (!is_worker(function)?).then_some(&active);
     if carries {
         enter_context_of_thread(function, active)?;
     }
@@ -269,4 +269,78 @@ fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAn
         announce(if carries { &carried } else { function })?;
     }
     Ok(carries.then_some(carried))
+}
+
+// Threads of pools. They run nothing but jobs, and each job has the guard of the code that submits
+// it, so that such a thread keeps none itself: it serves others too. The threads of a
+// `ThreadPoolExecutor` are in `executors`.
+
+/// Pools that hand jobs to their threads in a way that is not seen here, where each job comes with
+/// the context of its submitter: anyio's, in which FastAPI runs plain functions, and trio's. The
+/// module, the function that starts a thread, and the method that the thread runs.
+const POOLS: &[(&str, &str, &str)] = &[
+    (
+        "anyio._backends._asyncio",
+        "run_sync_in_worker_thread",
+        "run",
+    ),
+    ("trio._core._thread_cache", "__init__", "_work"),
+];
+
+/// Returns whether the function is that of a thread that such a pool starts.
+pub fn is_worker(function: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = function.py();
+    let Some(thread) = calling::getattr_opt(function, intern!(py, "__self__"))? else {
+        return Ok(false);
+    };
+    let class = thread.get_type();
+    let module = calling::getattr(&class, intern!(py, "__module__"))?;
+    let is_plain = module
+        .cast::<PyString>()
+        .is_ok_and(|own| own == "threading");
+    let runs = match is_plain {
+        true => match calling::getattr_opt(&thread, intern!(py, "_target"))? {
+            Some(target) => calling::getattr_opt(&target, intern!(py, "__func__"))?,
+            None => None,
+        },
+        false => calling::getattr_opt(&class, intern!(py, "run"))?,
+    };
+    let Some(runs) = runs else {
+        return Ok(false);
+    };
+    for (module, starts, method) in POOLS {
+        if is_function_of(&runs, module, method)? && imports::is_called_by(py, module, starts)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The function of a queue between processes that sends what was put into it.
+const FEEDER: (&str, &str) = ("multiprocessing.queues", "_feed");
+
+/// Returns whether the function is that of the thread of a queue between processes, which only
+/// sends the queue's items. Without it, whoever waits for an item waits for ever.
+pub fn is_feeder_of_queue(function: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = function.py();
+    let Some(thread) = calling::getattr_opt(function, intern!(py, "__self__"))? else {
+        return Ok(false);
+    };
+    match calling::getattr_opt(&thread, intern!(py, "_target"))? {
+        Some(target) => is_function_of(&target, FEEDER.0, FEEDER.1),
+        None => Ok(false),
+    }
+}
+
+fn is_function_of(function: &Bound<'_, PyAny>, module: &str, name: &str) -> PyResult<bool> {
+    let Some(globals) = frames::function_globals(function) else {
+        return Ok(false);
+    };
+    let code = frames::function_code(function);
+    let own = globals.get_item("__name__")?;
+    Ok(
+        own.is_some_and(|own| own.cast::<PyString>().is_ok_and(|own| own == module))
+            && code.attr(intern!(function.py(), "co_name"))?.equals(name)?
+            && imports::is_installed(&code)?,
+    )
 }

@@ -4,22 +4,20 @@
 //! A function that does the same as an operation with an event, opening a file for example, raises
 //! that event.
 
-use std::ffi::{CStr, CString};
-use std::path::Path;
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyString};
 
 use crate::policy::events::EVENTS;
-use crate::python::configuration::pool_memory;
+use crate::python::configuration::temporary;
 use crate::python::cpython::arguments::CallArguments;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::{calling, ffi as raw};
 use crate::python::guard::scope;
-use crate::python::importing::library_files::{
-    expanded, groups, in_home, included, settings, users,
-};
 use crate::python::wrapped::kinds::{Mode, Raises, Silent, What};
 
 /// The endings of the names of files of a `dbm`, of all libraries that there are for it.
@@ -130,7 +128,7 @@ pub fn call(called: Called<'_>, silent: &Silent) -> Returned {
 /// the process that removes what is left of it, and then that of the host as well.
 pub fn share(called: Called<'_>, silent: &Silent) -> Returned {
     let is_guarded = scope::may_be_guarded();
-    let has_told = pool_memory::has_told();
+    let has_told = temporary::has_told();
     if !is_guarded && !has_told {
         return called.make();
     }
@@ -151,7 +149,7 @@ pub fn share(called: Called<'_>, silent: &Silent) -> Returned {
     let made = called.make();
     let fd = made.object(called.py).filter(|_| marks);
     if let Some(fd) = fd.and_then(|fd| raw::i32_value(&fd)) {
-        pool_memory::put_mark(fd);
+        temporary::put_mark(fd);
     }
     made
 }
@@ -376,4 +374,73 @@ pub fn is_some(pid: &Bound<'_, PyAny>) -> bool {
 fn waits_by_kind(py: Python<'_>, call: CallArguments<'_>) -> bool {
     let kind = call.find(py, 0, Some(c""));
     kind.is_some_and(|kind| !matches!(raw::int_value(&kind), Some(1 | 3)))
+}
+
+// The files that the libraries behind the standard library find by themselves.
+
+pub fn users() -> Vec<PathBuf> {
+    vec!["/etc/passwd".into()]
+}
+
+pub fn groups() -> Vec<PathBuf> {
+    vec!["/etc/group".into()]
+}
+
+pub fn in_home(name: &str) -> PathBuf {
+    Path::new(&home()).join(name)
+}
+
+fn home() -> OsString {
+    std::env::var_os("HOME").unwrap_or_default()
+}
+
+/// The file of readline(3)'s settings, if none is named.
+pub fn settings() -> PathBuf {
+    let named = std::env::var_os("INPUTRC").filter(|path| !path.is_empty());
+    named.map_or_else(|| in_home(".inputrc"), |path| expanded(path.as_bytes()))
+}
+
+/// The path that readline(3) makes of one with `~`, or `~user`, before it.
+pub fn expanded(path: &[u8]) -> PathBuf {
+    let Some(rest) = path.strip_prefix(b"~") else {
+        return OsStr::from_bytes(path).into();
+    };
+    let end = memchr::memchr(b'/', rest).unwrap_or(rest.len());
+    let (user, rest) = rest.split_at(end);
+    let home = match user {
+        b"" => Some(home().into_vec()),
+        user => home_of(user),
+    };
+    match home {
+        Some(home) => OsString::from_vec([&home[..], rest].concat()).into(),
+        None => OsStr::from_bytes(path).into(),
+    }
+}
+
+fn home_of(user: &[u8]) -> Option<Vec<u8>> {
+    let users = std::fs::read("/etc/passwd").ok()?;
+    let mut lines = users.split(|&byte| byte == b'\n');
+    lines.find_map(|line| {
+        let mut fields = line.split(|&byte| byte == b':');
+        (fields.next()? == user).then(|| fields.nth(4).map(<[u8]>::to_vec))?
+    })
+}
+
+/// The file that a line of readline(3)'s settings includes.
+pub fn included(line: &[u8]) -> Option<PathBuf> {
+    let directive = skip_blanks(skip_blanks(line).strip_prefix(b"$")?);
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let end = directive.iter().position(is_blank)?;
+    let (name, path) = directive.split_at(end);
+    if !name.eq_ignore_ascii_case(b"include") {
+        return None;
+    }
+    let path = skip_blanks(path);
+    let end = memchr::memchr2(b'\n', 0, path).unwrap_or(path.len());
+    Some(expanded(&path[..end]))
+}
+
+fn skip_blanks(text: &[u8]) -> &[u8] {
+    let start = text.iter().position(|byte| !matches!(byte, b' ' | b'\t'));
+    &text[start.unwrap_or(text.len())..]
 }

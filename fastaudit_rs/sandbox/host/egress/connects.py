@@ -15,10 +15,9 @@ import sys
 from typing import Any
 
 from ...._native import _descriptor_of
-from .log import Log
+from .log import DOMAIN, Log, Wanted
 from .proxy import Proxy
 from .rules import Address, address_of
-from .waiting import DOMAIN, Wanted
 
 #: The number of connect(2) on each machine.
 NUMBERS = {"x86_64": 42, "aarch64": 203, "riscv64": 203}

@@ -12,10 +12,9 @@ from typing import Any
 
 import h11
 
-from .log import Entry
+from .log import Entry, Wanted
 from .secrets import Headers, Swap
 from .stream import IDLE, MALFORMED, PIECE, ByteStream, Denied, Failed, tunnel, why
-from .waiting import Wanted
 
 #: Headers that are about one connection: RFC 9110, 7.6.1. Trailers go no further.
 HOP = {

@@ -11,12 +11,21 @@ from .. import copies
 from . import beginnings
 from .beginnings import FirstLine, Protocol
 from .http import HttpExchange
-from .log import Log
-from .names import FIRST, MALFORMED, NO_ERROR, NO_SUCH_NAME, REFUSED, Names, Question
-from .rules import BLOCK, Address, Rules
+from .log import DOMAIN, Log, WaitingConnection, Wanted
+from .rules import (
+    BLOCK,
+    FIRST,
+    MALFORMED,
+    NO_ERROR,
+    NO_SUCH_NAME,
+    REFUSED,
+    Address,
+    Names,
+    Question,
+    Rules,
+)
 from .secrets import Secrets, Swap
 from .stream import IDLE, PIECE, ByteStream, Denied, OpenedStream, connected, tunnel, why
-from .waiting import DOMAIN, WaitingConnection, Wanted
 
 HERE = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 

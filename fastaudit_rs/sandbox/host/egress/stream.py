@@ -11,9 +11,8 @@ import ssl
 import time
 from collections.abc import Callable
 
-from .log import Entry
+from .log import Entry, Wanted
 from .rules import Address, Rules, address_of
-from .waiting import Wanted
 
 PIECE = 1 << 16
 

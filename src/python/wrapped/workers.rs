@@ -19,14 +19,12 @@ use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::values::Switch;
 use crate::policy::written::values::{Where, is_within_module};
 use crate::python::configuration::config::AuditCfg;
-use crate::python::configuration::pool_memory;
+use crate::python::configuration::temporary;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
 use crate::python::cpython::{ffi as raw, frames};
-use crate::python::frames::stack;
 use crate::python::guard::event::Event;
-use crate::python::guard::scope;
-use crate::python::guard::tempfile;
+use crate::python::guard::{scope, tempfile};
 use crate::python::importing::imports;
 use crate::python::values::{decode, simple};
 
@@ -205,7 +203,7 @@ fn guarded<'py>(
         },
         shown(worker.module())?,
         governing.shown()?,
-        shown(pool_memory::mark())?,
+        shown(temporary::mark())?,
     );
     let words = worker.after(&first);
     let words = words
@@ -242,10 +240,10 @@ fn is_started_by_pool(py: Python<'_>) -> PyResult<bool> {
     let Some(frame) = frames::current_frame(py) else {
         return Ok(false);
     };
-    let Some(caller) = stack::outer(&frame)? else {
+    let Some(caller) = frames::outer(&frame) else {
         return Ok(false);
     };
-    let code = frames::code(frame.cast()?);
+    let code = frames::code(&frame);
     let name = code.attr(intern!(py, "co_name"))?;
     let Some(module) = imports::module_of(&frame)? else {
         return Ok(false);
@@ -263,7 +261,7 @@ fn is_started_by_pool(py: Python<'_>) -> PyResult<bool> {
         && PACKAGES
             .iter()
             .any(|package| is_within_module(&of, package))
-        && imports::is_installed(&frames::code(caller.cast()?))?)
+        && imports::is_installed(&frames::code(&caller))?)
 }
 
 /// True if the variables that decide which code the interpreter runs are this process's.
