@@ -526,7 +526,8 @@ def test_figures_are_shown_and_closed(recwarn):
     mine = pyplot.figure()
     with Policy(packages=["matplotlib", "numpy"]).session() as session:
         shown = session.run(
-            "import matplotlib.pyplot as plt\nplt.plot([1])\nplt.show()\nplt.figure()\nplt.plot([2]);"
+            "import matplotlib.pyplot as plt\nplt.plot([1])\nplt.show()\n"
+            "plt.figure()\nplt.plot([2]);"
         ).display
         assert [sorted(item) for item in shown] == [["image/png", "text/plain"]] * 2
         assert all(item["image/png"].startswith(b"\x89PNG") for item in shown)
