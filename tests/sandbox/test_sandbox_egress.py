@@ -15,7 +15,7 @@ import promises
 import pytest
 from egress_servers import resolver, served
 from raw_code import raw
-from sandboxes import LOOSE
+from sandboxes import LOOSE, in_copy
 from users import USERS
 
 from fastaudit_rs import Network
@@ -173,6 +173,18 @@ class TestNothingElse:
     def test_by_a_socket_that_the_host_has_bound(self, sandbox, site):
         """It is no server: neither where it failed, nor after it was disconnected."""
         assert unguarded(sandbox, LISTENING, site.port).stdout == "connected\n1\n"
+
+    @pytest.mark.slow
+    def test_of_copies_of_the_host(self, sandbox, site):
+        """A copy has a proxy of its own."""
+
+        def reaches():
+            reached, _ = probed(sandbox, [["tcp", "good.test", site.port]])
+            assert len(reached) == 1
+
+        reaches()
+        in_copy(reaches)
+        reaches()
 
     def test_of_other_processes(self, sandbox, site):
         """Nobody else uses the proxy, and a sandbox not that of another one."""
