@@ -5,6 +5,7 @@ import ipaddress
 import socket
 import ssl
 import sys
+import time
 
 import pytest
 from egress_servers import all_of, head, served
@@ -212,6 +213,34 @@ class TestHosts:
         (request,) = log.taken(wait=True)
         assert request.rule == "network.hosts" and request.host.isprintable()
 
+    @pytest.mark.parametrize("silence", [0, 0.7])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+            "\r\n\r\nGET / HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+            "GET http://evil.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n",
+            "GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+            "CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n",
+            "CONNECT good.test:443 HTTP/1.1\r\nHost: good.test\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: good.test\r\nHost: evil.test\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: good.test:1\r\n\r\n",
+            "GET / HTTP/1.1\r\n Host: good.test\r\nHost: evil.test\r\n\r\n",
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            f"GET /{'x' * 200_000} HTTP/1.1\r\nHost: good.test\r\n\r\n",
+        ],
+        ids=range(11),
+    )
+    def test_requests_for_others(self, connected, heard, log, text, silence):
+        """Nothing of them reaches the server, after a silence neither."""
+        port, found = heard
+        made = connected(port)
+        time.sleep(silence)
+        assert said(made, text.encode())[9:12] in (b"400", b"403", b"431", b"505")
+        (request,) = log.taken(wait=True)
+        assert request.status is None and not any(found)
+        assert request.rule == "network.hosts" or request.error == "the request is malformed"
+
     @pytest.mark.parametrize("host", ["good.test", "GOOD.test.", "good.test:{port}", "Good.Test"])
     def test_are_written_anew(self, connected, host):
         """The server hears the name and the port that were connected to."""
@@ -272,7 +301,7 @@ class TestFraming:
         assert said(connected(port), asked.encode() + b"0\r\n\r\n")[9:12] == b"400"
         assert found == []
 
-    def test_that_is_written_anew(self, connected, serve):
+    def test_that_is_written_anew(self, connected, serve, log):
         """Extensions of chunks and trailers go no further."""
 
         def act(one):
@@ -288,6 +317,8 @@ class TestFraming:
         answer = said(connected(port), head("POST /", port, *lines) + body)
         assert b"\r\n3\r\nabc\r\n0\r\n\r\n" in answer
         assert b"other.test" not in answer and b"Trailer" not in answer and b"x=y" not in answer
+        (request,) = log.taken(wait=True)
+        assert (request.status, request.sent) == (200, 3)
 
     @pytest.mark.parametrize(
         "lines",

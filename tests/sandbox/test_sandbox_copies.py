@@ -1,11 +1,10 @@
 """Sandboxes across copies of the host (`os.fork`): the copy begins anew, the original goes on."""
 
+import functools
 import os
-import socket
 import subprocess
 import sys
 import textwrap
-import traceback
 
 import pytest
 
@@ -13,30 +12,11 @@ from fastaudit_rs import Limits, Policy, Sandbox, SandboxManager
 
 pytest.importorskip("sandlock")
 
-from sandboxes import LOOSE, gone, of, running
+from sandboxes import LOOSE, gone, in_copy, of, running
 
 pytestmark = pytest.mark.once
 
 LIMITS = Limits(wall_seconds=20)
-
-
-def in_copy(work):
-    """Do something in a copy of this process; its error fails the test here."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        with open(writing, "w") as said:
-            os.close(reading)
-            try:
-                work()
-            except BaseException:
-                said.write(traceback.format_exc())
-        os._exit(0)
-    os.close(writing)
-    with open(reading) as saying:
-        said = saying.read()
-    assert os.waitpid(child, 0)[1] == 0
-    assert not said, said
 
 
 @pytest.mark.parametrize("confine", ["require", "audit"])
@@ -133,59 +113,20 @@ def test_the_processes_end_with_the_original_though_a_copy_lives(sandbox):
 
 
 @pytest.mark.slow
-def test_a_pool(sandbox):
-    with sandbox.pool(2) as pool:
-        assert pool.run("1", value=True).value == 1
-
-        def runs():
-            for number in range(3):
-                assert pool.run(f"{number}", value=True).value == number
-            pool.close()
-
-        in_copy(runs)
-        assert pool.run("2", value=True).value == 2
-
-
-@pytest.mark.slow
-def test_a_manager():
-    with SandboxManager(limits=LIMITS) as manager:
+def test_a_pool_and_a_manager(sandbox):
+    with sandbox.pool(2) as pool, SandboxManager(limits=LIMITS) as manager:
         manager.create("a")
-        assert manager.run("a", "1", value=True).value == 1
+        runners = {pool: pool.run, manager: functools.partial(manager.run, "a")}
+        for one, run in runners.items():
+            assert run("1", value=True).value == 1
 
-        def runs():
-            assert manager.run("a", "2", value=True).value == 2
-            manager.create("b")
-            assert manager.run("b", "3", value=True).value == 3
-            manager.close()
+            def runs(one=one, run=run):
+                for number in range(3):
+                    assert run(f"{number}", value=True).value == number
+                one.close()
 
-        in_copy(runs)
-        assert manager.list() == ["a"]
-        assert manager.run("a", "4", value=True).value == 4
-
-
-@pytest.mark.slow
-def test_a_network_that_the_host_carries():
-    from fastaudit_rs import Network
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        network = Network(hosts=[f"localhost:{port}"])
-        code = f"""
-            import socket
-            with socket.create_connection(("localhost", {port}), 5) as there:
-                there.sendall(b"hello")
-        """
-        with Sandbox(Policy(network=network), LIMITS) as sandbox:
-
-            def reaches():
-                ran = sandbox.run(textwrap.dedent(code))
-                assert ran.success, ran.stderr
-                with server.accept()[0] as client:
-                    assert client.recv(5) == b"hello"
-
-            reaches()
-            in_copy(reaches)
-            reaches()
+            in_copy(runs)
+            assert run("2", value=True).value == 2
 
 
 def test_a_run_that_reads_its_input_to_the_end_as_the_host_is_copied(sandbox):

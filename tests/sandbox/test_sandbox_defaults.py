@@ -75,18 +75,6 @@ with Sandbox({policy}) as sandbox:
 """
         assert run_as(user, code) == "()\n"
 
-    @pytest.mark.slow
-    def test_all_may_be_read_by_request(self, user):
-        code = f"""{HOST}
-with Sandbox(Policy(read=["/"])) as sandbox:
-    for path in SECRETS[:2]:
-        print(sandbox.run(f"open({{path!r}}).read()", value=True).value)
-with SandboxManager(Policy(read=[SECRETS[0]])) as manager:
-    manager.create("one")
-    print(manager.run("one", f"open({{SECRETS[0]!r}}).read()", value=True).value)
-"""
-        assert run_as(user, code) == "SECRET\n" * 3
-
 
 class TestTheCurrentDirectory:
     """`"."` in the policy of a sandbox."""
@@ -211,13 +199,6 @@ with Sandbox() as sandbox:
 
 
 class TestWordsThatLeadToThePreset:
-    @pytest.mark.slow
-    def test_where_numpy_stops(self, make_sandbox):
-        pytest.importorskip("numpy")
-        ran = make_sandbox(Policy(network=False)).run("import numpy")
-        assert "  # Policy.preset('sandbox') allows variables, threads and native" in ran.stderr
-        assert make_sandbox(Policy.preset("sandbox")).run("import numpy").success
-
     @pytest.mark.parametrize(
         ("code", "leads"),
         [

@@ -1,23 +1,22 @@
 """The network of a sandbox through the host: names hold for all code, and requests are noted."""
 
 import contextlib
-import io
 import json
 import os
 import resource
 import shutil
 import socket
-import subprocess
 import sys
 import textwrap
 import threading
 import time
-import zipfile
 
 import promises
 import pytest
 from egress_servers import resolver, served
-from sandboxes import LOOSE
+from raw_code import raw
+from sandboxes import LOOSE, in_copy
+from users import USERS
 
 from fastaudit_rs import Network
 
@@ -25,30 +24,6 @@ pytest.importorskip("sandlock")
 pytest.importorskip("h11")
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
-
-#: A client that knows nothing of proxies: it looks a name up and connects.
-CLIENT = r"""
-#include <netdb.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-int main(int count, char **argument) {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
-    char text[4096];
-    if (getaddrinfo(argument[1], argument[2], &hints, &found)) return 2;
-    int s = socket(found->ai_family, SOCK_STREAM, 0);
-    if (connect(s, found->ai_addr, found->ai_addrlen)) return 3;
-    int size = sprintf(text, "GET /c HTTP/1.0\r\nHost: %s:%s\r\n\r\n", argument[1], argument[2]);
-    if (write(s, text, size) != size) return 4;
-    shutdown(s, SHUT_WR);
-    while ((size = read(s, text, sizeof text)) > 0) fwrite(text, 1, size, stdout);
-    return 0;
-}
-"""
-
-#: The hosts that the compiled client does not reach.
-OTHERS = ("evil.test", "127.0.0.1")
 
 #: Tries each of these without a guard, and tells the ones that an answer came from.
 PROBE = """
@@ -60,7 +35,7 @@ def reached(kind, host, port):
             s.settimeout(5)
             s.connect((host, port))
             s.sendall(b"GET /probe HTTP/1.0\\r\\n\\r\\n")
-            return s.recv(5) != b""
+            return b"".join(iter(lambda: s.recv(4096), b"")) != b""
     except OSError:
         return False
 print(json.dumps([each for each in json.loads(sys.argv[1]) if reached(*each)]))
@@ -85,6 +60,20 @@ def sandbox(make_sandbox, site):
 def told(request):
     """The parts of a request that tests compare."""
     return request.host, request.port, request.method, request.path, request.status, request.verdict
+
+
+def unguarded(sandbox, program, *args):
+    """Run a program in the sandbox, where the kernel alone says no."""
+    command = [sys.executable, "-I", "-c", program, *map(str, args)]
+    ran = sandbox.run(f"import subprocess; subprocess.run({command!r}, check=True)")
+    assert ran.success, ran.stderr
+    return ran
+
+
+def probed(sandbox, attempts):
+    """The attempts that an answer came from, and the run."""
+    ran = unguarded(sandbox, PROBE, json.dumps(attempts))
+    return json.loads(ran.stdout), ran
 
 
 CLIENTS = {
@@ -127,76 +116,22 @@ class TestClients:
         assert not run("127.0.0.1").success
         assert len(site.seen) == 1
 
-    @pytest.fixture
-    def compiled(self, tmp_path):
-        """The path of the compiled client."""
-        compiler = shutil.which("cc")
-        if compiler is None:
-            pytest.skip("no C compiler is here")
-        source = tmp_path / "client.c"
-        source.write_text(CLIENT)
-        subprocess.run([compiler, "-o", tmp_path / "client", source], check=True)
-        return str(tmp_path / "client")
-
-    def test_compiled(self, sandbox, site, compiled):
-        code = f"""
-            import subprocess
-            for host in ("good.test", "evil.test", "127.0.0.1"):
-                done = subprocess.run([{compiled!r}, host, "{site.port}"], capture_output=True)
-                print(done.returncode, done.stdout[-2:])
-        """
-        ran = sandbox.run(textwrap.dedent(code))
-        assert ran.stdout.splitlines() == ["0 b'/c'", "2 b''", "3 b''"], ran.stderr
+    def test_without_a_guard(self, sandbox, site):
+        attempts = [["tcp", host, site.port] for host in ("good.test", "evil.test", "127.0.0.1")]
+        reached, ran = probed(sandbox, attempts)
+        assert reached == attempts[:1]
         assert [told(request) for request in ran.requests] == [
-            ("good.test", site.port, "GET", "/c", 200, "allowed"),
+            ("good.test", site.port, "GET", "/probe", 200, "allowed"),
             ("evil.test", None, None, None, None, "denied"),
             ("127.0.0.1", site.port, None, None, None, "denied"),
         ]
-        lines = ("failed requests:", *(f"{host}: denied by network.hosts" for host in OTHERS))
-        assert "\n".join(lines) in ran.for_model()
+        lines = (f"{host}: denied by network.hosts" for host in ("evil.test", "127.0.0.1"))
+        assert "\n".join(("failed requests:", *lines)) in ran.for_model()
         assert {request.rule for request in ran.requests} == {None, "network.hosts"}
-
-    @pytest.mark.slow
-    def test_pip(self, sandbox, site):
-        name = "egress_example-1.0-py3-none-any.whl"
-        site.pages = {
-            "/simple/egress-example/": f'<a href="/files/{name}">{name}</a>'.encode(),
-            f"/files/{name}": _wheel(),
-        }
-        url = f"http://good.test:{site.port}/simple"
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir"]
-        command += ["--disable-pip-version-check", "--index-url", url, "egress-example"]
-        command += ["--trusted-host", "good.test"]
-        code = f"import subprocess; subprocess.run({command!r}, check=True)"
-        ran = sandbox.run(code)
-        assert ran.success, ran.stderr
-        assert name in sandbox.list_files()
-        assert {(request.path, request.status) for request in ran.requests} == {
-            ("/simple/egress-example/", 200),
-            (f"/files/{name}", 200),
-        }
-
-
-def _wheel():
-    """A package that holds nothing."""
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as wheel:
-        info = "egress_example-1.0.dist-info"
-        metadata = "Metadata-Version: 2.1\nName: egress-example\nVersion: 1.0\n"
-        wheel.writestr(f"{info}/METADATA", metadata)
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        wheel.writestr(f"{info}/RECORD", "")
-    return data.getvalue()
 
 
 @pytest.mark.holds("kernel", promises.DATA)
 class TestNothingElse:
-    def probed(self, sandbox, attempts):
-        command = [sys.executable, "-I", "-c", PROBE, json.dumps(attempts)]
-        ran = sandbox.run(f"import subprocess; subprocess.run({command!r}, check=True)")
-        assert ran.success, ran.stderr
-        return json.loads(ran.stdout), ran.requests
-
     def test_of_this_machine(self, sandbox, site):
         proxies = sandbox._setup._carrier().places
         with served() as other, served("::1") if socket.has_ipv6 else served() as six:
@@ -210,17 +145,17 @@ class TestNothingElse:
                 ["tcp", "198.18.0.200", site.port],
                 *(["tcp", *place] for place in proxies.values()),
             ]
-            reached, requests = self.probed(sandbox, attempts)
+            reached, ran = probed(sandbox, attempts)
             assert (reached, other.seen, six.seen, site.seen) == ([], [], [], [])
-        assert len(requests) == len(attempts)
-        assert {request.verdict for request in requests} == {"denied"}
+        assert len(ran.requests) == len(attempts)
+        assert {request.verdict for request in ran.requests} == {"denied"}
 
     def test_by_other_protocols(self, sandbox):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here:
             here.bind(("127.0.0.1", 0))
             here.settimeout(0.1)
             ways = [["udp", "127.0.0.1", here.getsockname()[1]], ["udp", "good.test", 53]]
-            assert self.probed(sandbox, ways)[0] == []
+            assert probed(sandbox, ways)[0] == []
             with pytest.raises(TimeoutError):
                 here.recv(1)
 
@@ -228,22 +163,28 @@ class TestNothingElse:
     def test_by_an_address_that_changes(self, sandbox, site):
         """Another thread writes another place, or family, where the kernel reads the address."""
         with served() as other:
-            command = [sys.executable, "-I", "-c", CHANGING, str(site.port), str(other.port)]
-            ran = sandbox.run(f"import subprocess; subprocess.run({command!r}, check=True)")
-            assert ran.success, ran.stderr
+            ran = unguarded(sandbox, CHANGING, site.port, other.port)
             assert (site.seen, other.seen) == ([], [])
         assert {request.verdict for request in ran.requests} == {"denied"}
 
     def test_by_a_descriptor_that_is_not_open(self, sandbox):
-        command = [sys.executable, "-I", "-c", CLOSED]
-        ran = sandbox.run(f"import subprocess; subprocess.run({command!r}, check=True)")
-        assert ran.stdout == "-1 EBADF\n" * 2, ran.stderr
+        assert unguarded(sandbox, CLOSED).stdout == "-1 EBADF\n" * 2
 
     def test_by_a_socket_that_the_host_has_bound(self, sandbox, site):
         """It is no server: neither where it failed, nor after it was disconnected."""
-        command = [sys.executable, "-I", "-c", LISTENING, str(site.port)]
-        ran = sandbox.run(f"import subprocess; subprocess.run({command!r}, check=True)")
-        assert ran.stdout == "connected\n1\n", ran.stderr
+        assert unguarded(sandbox, LISTENING, site.port).stdout == "connected\n1\n"
+
+    @pytest.mark.slow
+    def test_of_copies_of_the_host(self, sandbox, site):
+        """A copy has a proxy of its own."""
+
+        def reaches():
+            reached, _ = probed(sandbox, [["tcp", "good.test", site.port]])
+            assert len(reached) == 1
+
+        reaches()
+        in_copy(reaches)
+        reaches()
 
     def test_of_other_processes(self, sandbox, site):
         """Nobody else uses the proxy, and a sandbox not that of another one."""
@@ -311,62 +252,38 @@ for descriptor in (-1, 200):
 """
 
 
-class TestNames:
-    @pytest.mark.slow
-    def test_below_a_wildcard_lead_into_no_private_network(self, make_sandbox, site):
-        code = (
-            f"import urllib.request\nurllib.request.urlopen('http://below.wild.test:{site.port}')"
-        )
-        network = Network(hosts=["*.wild.test"])
-        ran = make_sandbox(LOOSE.replace(network=network)).run(code)
-        assert [(each.status, each.rule) for each in ran.requests] == [(None, "network.hosts")]
-        assert site.seen == []
-        network = Network(hosts=["*.wild.test", "127.0.0.1"])
-        assert make_sandbox(LOOSE.replace(network=network)).run(code).success
-        assert len(site.seen) == 1
-
-    def test_that_lead_to_a_blocked_address(self, make_sandbox, site):
-        network = Network(hosts=["good.test"], block=["127.0.0.0/8"])
-        ran = make_sandbox(LOOSE.replace(network=network)).run(
-            f"import urllib.request\nurllib.request.urlopen('http://good.test:{site.port}')"
-        )
-        assert "403" in ran.stderr
-        assert [(each.host, each.rule) for each in ran.requests] == [("good.test", "network.block")]
-        assert site.seen == []
-
-    def test_where_their_usual_addresses_are_blocked(self, make_sandbox, site):
-        network = Network(hosts=["good.test"], block=["198.18.0.0/15"])
-        code = f"import urllib.request\nurllib.request.urlopen('http://good.test:{site.port}')"
-        ran = make_sandbox(LOOSE.replace(network=network)).run(code)
-        assert ran.success, ran.stderr
-
-    def test_of_this_machine(self, make_sandbox, site):
-        network = Network(hosts=["good.test", f"localhost:{site.port}"])
-        ran = make_sandbox(LOOSE.replace(network=network)).run(
-            f"import urllib.request\nurllib.request.urlopen('http://localhost:{site.port}/here').read()",
-            value=True,
-        )
-        assert ran.value == "b'/here'", ran.stderr
-
-    def test_that_do_not_exist(self, make_sandbox, site):
-        network = Network(hosts=["*.missing.test"])
-        ran = make_sandbox(LOOSE.replace(network=network)).run(
-            "import urllib.request\nurllib.request.urlopen('http://a.missing.test')"
-        )
-        assert "502" in ran.stderr
-        assert [(each.verdict, "looked up" in each.error) for each in ran.requests] == [
-            ("allowed", True)
-        ]
+@pytest.mark.parametrize(
+    ("host", "network", "status"),
+    [
+        ("below.wild.test", {"hosts": ["*.wild.test"]}, 403),
+        ("below.wild.test", {"hosts": ["*.wild.test", "127.0.0.1"]}, 200),
+        ("good.test", {"hosts": ["good.test"], "block": ["127.0.0.0/8"]}, 403),
+        ("good.test", {"hosts": ["good.test"], "block": ["198.18.0.0/15"]}, 200),
+        ("localhost", {"hosts": ["good.test", "localhost"]}, 200),
+        ("a.missing.test", {"hosts": ["*.missing.test"]}, 502),
+    ],
+    ids=["into this network", "by request", "blocked", "usual address", "here", "missing"],
+)
+def test_names(make_sandbox, site, host, network, status):
+    """Those below a wildcard lead into no private network, and none to a blocked address."""
+    code = f"import urllib.request\nurllib.request.urlopen('http://{host}:{site.port}/here').read()"
+    sandbox = make_sandbox(LOOSE.replace(network=Network(**network)))
+    ran = sandbox.run(code, value=True)
+    assert len(site.seen) == ran.success == (status == 200), ran.stderr
+    assert ran.success or str(status) in ran.stderr
+    [request] = ran.requests or [None] * (host == "localhost")
+    if status == 403:
+        rule = "network.block" if "block" in network else "network.hosts"
+        assert (request.host, request.status, request.rule) == (host, None, rule)
+    if status == 502:
+        assert request.verdict == "allowed" and "looked up" in request.error
 
 
 @pytest.mark.slow
 def test_as_many_connections_as_the_policy_says(make_sandbox, site):
     """They are counted for programs too, until they are closed."""
     network = Network(hosts=["good.test"], max_connections=2)
-    command = [sys.executable, "-I", "-c", CONNECTING, str(site.port)]
-    ran = make_sandbox(LOOSE.replace(network=network)).run(
-        f"import subprocess; subprocess.run({command!r}, check=True)"
-    )
+    ran = unguarded(make_sandbox(LOOSE.replace(network=network)), CONNECTING, site.port)
     assert ran.stdout == "2 of 5, 2 of 5, 20 of 20\n", ran.stderr
     assert {request.rule for request in ran.requests} == {None, "network.max_connections"}
 
@@ -377,8 +294,6 @@ def test_descriptors_are_left_for_the_host(make_sandbox, site):
     """All connections of all sandboxes take no more than half of them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     network = Network(hosts=["good.test"], max_connections=40)
-    command = [sys.executable, "-I", "-c", HOLDING, str(site.port)]
-    code = f"import subprocess; subprocess.run({command!r}, check=True)"
     sandbox = make_sandbox(LOOSE.replace(network=network))
     assert sandbox.run("1").success
     with contextlib.ExitStack() as stack:
@@ -386,8 +301,7 @@ def test_descriptors_are_left_for_the_host(make_sandbox, site):
         limit = 2 * (used + 40)
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        ran = sandbox.run(code)
-    assert ran.success, ran.stderr
+        ran = unguarded(sandbox, HOLDING, site.port)
     made, denied = map(int, ran.stdout.split())
     assert 0 < made < 40 and denied > 0
     assert {request.rule for request in ran.requests} == {None, "network.max_connections"}
@@ -508,71 +422,42 @@ for port in range(1, 1101):
 """
 
 
-class TestOtherProtocols:
-    @pytest.fixture
-    def spoken(self, monkeypatch, make_sandbox):
-        """`spoken(serve, code)`: the run of code where a function serves one connection."""
-        monkeypatch.setattr(socket, "getaddrinfo", resolver({"good.test": "127.0.0.1"}))
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-            sandbox = make_sandbox(LOOSE.replace(network=Network(hosts=[f"good.test:{port}"])))
-
-            def run(serve, code):
-                def accept():
-                    with listener.accept()[0] as one:
-                        serve(one)
-
-                thread = threading.Thread(target=accept, daemon=True)
-                thread.start()
-                start = "import socket\ns = socket.create_connection(('good.test', PORT))\n"
-                return sandbox.run((start + code).replace("PORT", str(port)), value=True)
-
-            yield run
-
-    @pytest.mark.slow
-    def test_where_the_server_speaks_first(self, spoken):
-        def serve(one):
-            one.sendall(b"220 hello\r\n")
-            one.sendall(one.recv(100).upper())
-
-        ran = spoken(serve, "s.recv(100), s.sendall(b'get / http/1.1\\r\\n'), s.recv(100)")
-        assert ran.value == "(b'220 hello\\r\\n', None, b'GET / HTTP/1.1\\r\\n')", ran.stderr
-        (request,) = ran.requests
-        assert (request.method, request.sent, request.received) == (None, 16, 27)
-
-    def test_where_the_client_does(self, spoken):
-        ran = spoken(
-            lambda one: one.sendall(one.recv(100)[::-1]), "s.sendall(b'\\0abc'); s.recv(100)"
-        )
-        assert ran.value == "b'cba\\x00'", ran.stderr
-
-    @pytest.mark.slow
-    def test_requests_for_others(self, spoken):
-        """Nothing of them reaches the server, after a silence neither."""
-        heard = []
-        for number, said in enumerate(FOR_OTHERS):
-            silence = "import time; time.sleep(0.7)\n" if number == 0 else ""
-            code = f"{silence}s.sendall({said.encode()!r}); s.recv(12)"
-            ran = spoken(lambda one: heard.append(one.recv(100)), code)
-            assert ran.value in {f"b'HTTP/1.1 {status}'" for status in (400, 403, 431, 505)}, said
-            (request,) = ran.requests
-            assert request.status is None
-            assert request.rule == "network.hosts" or request.error == "the request is malformed"
-        assert not any(heard)
+#: Reads two URLs with a secret in a header, and tells what came.
+READING = """
+import os, sys, urllib.request
+for url in sys.argv[1].split():
+    request = urllib.request.Request(url, headers={"X-Key": os.environ.get("KEY", "")})
+    try:
+        print(urllib.request.urlopen(request).read().decode())
+    except OSError as error:
+        print(type(error).__name__)
+print("[]")
+"""
 
 
-#: Requests that are for another site than the one that is connected to, or for none.
-FOR_OTHERS = [
-    "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n",
-    "\r\n\r\nGET / HTTP/1.1\r\nHost: evil.test\r\n\r\n",
-    "GET http://evil.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n",
-    "GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n",
-    "CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n",
-    "CONNECT good.test:443 HTTP/1.1\r\nHost: good.test\r\n\r\n",
-    "GET / HTTP/1.1\r\nHost: good.test\r\nHost: evil.test\r\n\r\n",
-    "GET / HTTP/1.1\r\nHost: good.test:1\r\n\r\n",
-    "GET / HTTP/1.1\r\nHost: good.test@evil.test\r\n\r\n",
-    "GET / HTTP/1.1\r\n Host: good.test\r\nHost: evil.test\r\n\r\n",
-    "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    f"GET /{'x' * 200_000} HTTP/1.1\r\nHost: good.test\r\n\r\n",
-]
+@pytest.mark.slow
+@pytest.mark.parametrize("user", USERS)
+def test_as_each_user(user):
+    before = """
+        import socket
+        from egress_servers import resolver, served
+        socket.getaddrinfo = resolver({"good.test": "127.0.0.1"})
+        stack = __import__("contextlib").ExitStack()
+        sites = [stack.enter_context(served()) for _ in range(2)]
+        places = [f"http://good.test:{sites[0].port}/a", f"http://127.0.0.1:{sites[1].port}/b"]
+        given = " ".join((*places, "http://other.test/"))
+    """
+    after = """
+        after = [ran.stdout, [site.seen[0][1] if site.seen else None for site in sites],
+                 [(each.host, each.path, each.rule) for each in ran.requests]]
+        stack.close()
+    """
+    said, seen, requests = raw(
+        user, READING, network="Network(hosts=['good.test'])", before=before, after=after
+    )["after"]
+    assert (said.split(), seen) == (["/a", "URLError", "URLError", "[]"], ["/a", None])
+    assert requests == [
+        ["good.test", "/a", None],
+        ["127.0.0.1", None, "network.hosts"],
+        ["other.test", None, "network.hosts"],
+    ]

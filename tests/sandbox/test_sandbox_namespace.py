@@ -128,30 +128,6 @@ print(json.dumps(passed))
     assert (ran["told"], ran["after"]) == (["its own"], "reached by the host"), ran
 
 
-@by_each_user
-def test_named_unix_sockets_are_reached(user):
-    program = """
-import os, socket
-from fastaudit_rs import Network, Policy, Sandbox
-place = os.path.realpath("named")
-server = socket.socket(socket.AF_UNIX)
-server.bind(place)
-server.listen()
-network = Network(hosts=[], unix=[place])
-with Sandbox(Policy.preset("sandbox").replace(network=network)) as sandbox:
-    ran = sandbox.run(
-        "import socket, sys\\n"
-        "to = socket.socket(socket.AF_UNIX)\\n"
-        "to.connect(sys.argv[1])\\n"
-        "to.send(b'told')",
-        args=[place],
-    )
-    assert ran.success, ran.stderr
-    assert server.accept()[0].recv(9) == b"told"
-"""
-    run_as(user, program)
-
-
 @pytest.mark.slow
 @by_each_user
 def test_run_under_a_guard(user):

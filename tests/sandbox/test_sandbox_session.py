@@ -1,16 +1,13 @@
 """Sessions in sandboxes: steps in one process, values in and out, functions of the host."""
 
 import asyncio
-import contextlib
 import inspect
-import os
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
-from fastaudit_rs import AuditDenied, Limits, Policy, Sandbox, SandboxError
+from fastaudit_rs import Limits, Sandbox, SandboxError
 
 pytest.importorskip("sandlock")
 
@@ -37,28 +34,7 @@ channel = ours._channel
 """
 
 
-@pytest.fixture(scope="module")
-def strict():
-    with Sandbox(Policy(read=["/"]), Limits(wall_seconds=20)) as made:
-        yield made
-
-
-def children(process):
-    """The numbers of the children of a process, with those that have ended."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == process:
-                found.append(int(stat.parent.name))
-    return found
-
-
 class TestSteps:
-    def test_values_that_are_too_large_or_no_data(self, session):
-        assert session.run("object").value == "<class 'object'>"
-        ran = session.run("b'x' * (65 << 20)")
-        assert ran.value is None and "too large" in ran.value_error
-
     @pytest.mark.slow
     def test_two_at_once_and_a_run_beside(self, shared):
         with shared.session() as first, shared.session() as second:
@@ -141,85 +117,7 @@ class TestFunctions:
         assert session.run("x").value == 1
 
 
-class TestQuestions:
-    """A host that is asked before an operation is denied."""
-
-    #: An operation that the guard alone denies.
-    STEP = "import os\nos.environ['PATH'] = '/x'\n'done'"
-
-    @pytest.mark.parametrize("answer", ["once", "deny", None, "odd", object()])
-    def test_answers(self, strict, answer):
-        asked = []
-
-        def ask(denied):
-            asked.append(denied)
-            return answer
-
-        with strict.session(on_ask=ask) as session:
-            ran = session.run(self.STEP)
-            assert [type(denied) for denied in asked] == [AuditDenied]
-            if answer == "once":
-                assert (ran.value, ran.violations) == ("done", [])
-                assert session.run(self.STEP.replace("/x", "/y")).success and len(asked) == 2
-            else:
-                assert (ran.returncode, len(ran.violations)) == (77, 1)
-
-    def test_an_answer_that_is_kept(self, strict):
-        asked = []
-
-        def ask(denied):
-            asked.append(denied)
-            return "guard"
-
-        with strict.session(on_ask=ask) as session:
-            assert session.run(self.STEP).success and session.run(self.STEP).success
-            assert len(asked) == 1
-            # It is part of the state.
-            session.undo()
-            assert session.run(self.STEP).success
-
-    @pytest.mark.slow
-    def test_a_coroutine(self, strict):
-        async def ask(denied):
-            await asyncio.sleep(0.1)
-            return "once"
-
-        async def never(denied):
-            await asyncio.sleep(60)
-
-        async def host(session):
-            return await session.arun(self.STEP)
-
-        with strict.session(on_ask=ask) as session:
-            assert session.run(self.STEP).value == "done"
-            assert asyncio.run(host(session)).value == "done"
-        with strict.session(on_ask=never, ask_seconds=0.2) as session:
-            begun = time.monotonic()
-            assert asyncio.run(host(session)).returncode == 77
-            assert time.monotonic() - begun < 10
-
-    @pytest.mark.slow
-    def test_forged_questions(self, strict):
-        asked = []
-        with strict.session(on_ask=asked.append) as session:
-            code = "channel.send('ask', id=5, denied={})\nchannel.send('ask', denied=1)\n1"
-            assert session.run(OURS + code).value == 1
-        with strict.session() as session:
-            assert session.run(OURS + "channel.send('ask', id=5, denied={})\n1").value == 1
-        assert asked == []
-
-
 class TestUndo:
-    def test_a_step(self, session):
-        session.run("import os, sys\nx = [1]; os.mkdir('b'); os.mkdir('c'); os.chdir('b')")
-        session.run("x.append(2); y = 3; os.chdir('../c'); import this")
-        session.undo()
-        assert session.names == ["os", "sys", "x"]
-        assert session.run("x, os.getcwd()[-2:], 'this' in sys.modules").value == ([1], "/b", False)
-        with pytest.raises(RuntimeError, match="no state"):
-            for _ in range(2):
-                session.undo()
-
     @pytest.mark.slow
     def test_several(self, shared):
         with shared.session(keep=3) as session:
@@ -418,6 +316,12 @@ with Sandbox(policy, Limits(wall_seconds=20), confine=sys.argv[1]) as sandbox:
         session.reset()
         print(session.names, session.run("open('a', 'w').write('b')").changed)
         print([change.kind for change in session.discard()], sandbox.list_files())
+        session.run("x = [1]")
+        kept = session.snapshot()
+        for _ in range(2):
+            session.run("x.append(2)")
+            session.restore(kept)
+            print(session.get("x"), session.run("open('/etc/x', 'w')").returncode)
 """
 
 
@@ -427,24 +331,4 @@ with Sandbox(policy, Limits(wall_seconds=20), confine=sys.argv[1]) as sandbox:
 def test_as_each_user(user, confine):
     told = run_as(user, HOST, confine)
     expected = "2\n1 ['x']\nit was undone\n1 77\n[] ['a']\n['added'] []\n"
-    assert told == expected
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-def test_it_leaves_nothing_behind(shared):
-    """Of 200 steps: no process, no descriptor."""
-    with shared.session() as session:
-        session.run("import os")
-        before = len(os.listdir("/proc/self/fd"))
-        inside = session.run("len(os.listdir('/proc/self/fd'))").value
-        for number in range(200):
-            session.run(f"x = {number}")
-        # The thread that looks at the disk closes its own as it ends.
-        assert until(lambda: len(os.listdir("/proc/self/fd")) <= before)
-        assert session.run("len(os.listdir('/proc/self/fd'))").value == inside
-        # Also none that has ended, and that nobody has waited for: the next step does so.
-        process = session.run("os.getpid()").value
-        assert until(lambda: session.run("1").success and len(children(process)) <= 2)
-        # The one that waits for work, the session's, and its copy.
-        assert until(lambda: len(running(of(shared))) <= 4)
+    assert told == expected + "[1] 77\n" * 2

@@ -9,8 +9,7 @@ from fastaudit_rs import Limits, Sandbox, SandboxError
 
 pytest.importorskip("sandlock")
 
-from sandboxes import LOOSE, gone, of, running
-from users import USERS, run_as
+from sandboxes import LOOSE, gone, of
 from waiting import until
 
 #: A step that ends its process, by a signal that no policy denies.
@@ -102,53 +101,9 @@ def test_no_process_is_left_for_it(shared):
             assert session.run("1").value == 1
 
 
-@pytest.mark.slow
-@pytest.mark.alone
-def test_nothing_is_left(shared):
-    """Of fifty states, half of them restored: no process, no descriptor."""
-    session = shared.session()
-    session.run("import os")
-    kept = session.snapshot()
-    session.restore(kept)
-    inside = session.run("len(os.listdir('/proc/self/fd'))").value
-    before, processes = len(os.listdir("/proc/self/fd")), len(running(of(shared)))
-    for number in range(50):
-        session.run(f"x = {number}")
-        one = session.snapshot()
-        if number % 2:
-            session.restore(kept)
-        one.close()
-    session.run("1")
-    assert until(lambda: len(running(of(shared))) <= processes), running(of(shared))
-    assert until(lambda: len(os.listdir("/proc/self/fd")) <= before)
-    assert session.run("len(os.listdir('/proc/self/fd'))").value <= inside
-    session.close()
-    assert until(lambda: len(running(of(shared))) < processes)
-
-
 def test_close_ends_them():
     with Sandbox(LOOSE) as sandbox:
         session = sandbox.session()
         session.snapshot()
         session.close()
         assert gone(of(sandbox))
-
-
-OF_A_USER = """
-import sys
-from fastaudit_rs import Policy, Sandbox
-with Sandbox(Policy(read=["/"]), confine=sys.argv[1]) as sandbox, sandbox.session() as session:
-    session.run("x = [1]")
-    kept = session.snapshot()
-    for _ in range(2):
-        session.run("x.append(2)")
-        session.restore(kept)
-        print(session.get("x"), session.run("open('/etc/x', 'w')").returncode)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("confine", ["require", "audit"])
-@pytest.mark.parametrize("user", USERS)
-def test_as_each_user(user, confine):
-    assert run_as(user, OF_A_USER, confine) == "[1] 77\n[1] 77\n"

@@ -284,24 +284,17 @@ def raises(request):
     return request.param
 
 
-#: The place of a session, and true if methods of its code raise.
-WAYS = {"lies": ("here", False), "raises": ("here", True), "sandbox": ("sandbox", False)}
-
-
+@pytest.mark.parametrize(
+    ("place", "raises"),
+    [
+        ("here", False),
+        ("here", True),
+        pytest.param("sandbox", False, marks=pytest.mark.slow),
+    ],
+    indirect=["place"],
+)
 class TestSteps:
     """Results of steps, in each place."""
-
-    @pytest.fixture(params=["lies", "raises", pytest.param("sandbox", marks=pytest.mark.slow)])
-    def way(self, request):
-        return WAYS[request.param]
-
-    @pytest.fixture
-    def place(self, way):
-        return way[0]
-
-    @pytest.fixture
-    def raises(self, way):
-        return way[1]
 
     @pytest.fixture
     def session(self, make, out, raises):

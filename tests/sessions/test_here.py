@@ -5,13 +5,12 @@ import contextlib
 import gc
 import io
 import os
-import subprocess
 import sys
 import threading
 import time
-from functools import partial
 
 import pytest
+from programs import printed
 from waiting import until
 
 from fastaudit_rs import AuditDenied, Policy
@@ -34,13 +33,6 @@ def value(session, code, **options):
     result = session.run(code, **options)
     assert result.error is None, result.error.traceback
     return result.value
-
-
-def test_the_host_is_under_no_guard(session, tmp_path):
-    session.run("open('in', 'w')")
-    (tmp_path / "out").write_text("1")
-    assert session.run("open('../out', 'w')").returncode == 77
-    assert (tmp_path / "out").read_text() == "1"
 
 
 def test_the_directory_of_the_host_stays(session):
@@ -162,11 +154,11 @@ for n in range(1000):
     except PermissionError: pass
 n
 """
-    alone = time.monotonic()
-    ran = session.run(code, timeout=10)
-    alone = time.monotonic() - alone
-    assert (ran.value, ran.killed_by, len(ran.violations)) == (999, None, 1000)
-    assert alone < 5
+    for _ in range(3):
+        begun = time.monotonic()
+        ran = session.run(code, timeout=10)
+        assert time.monotonic() - begun < 5
+        assert (ran.value, ran.killed_by, len(ran.violations)) == (999, None, 1000)
     assert "write = " in ran.violations[-1].hint
 
 
@@ -239,13 +231,6 @@ def test_no_interrupt_arrives_late(session):
         assert session.run("1").value == 1
 
 
-def test_an_interrupt_of_a_step_that_is_over_is_none_of_the_next(session):
-    over = []
-    session.run("keep()", functions={"keep": lambda: over.append(session._guest.job)})
-    late = {"late": lambda: over[0].interrupt(session._guest)}
-    assert session.run("late()\nfor _ in range(1000): pass\n1", functions=late).value == 1
-
-
 def test_an_interrupt_waits_for_a_function_of_the_host(session):
     ended = []
 
@@ -263,35 +248,29 @@ def test_an_interrupt_waits_for_a_function_of_the_host(session):
 
 @pytest.mark.slow
 def test_ctrl_c_ends_the_step_and_is_raised(directory):
-    code = (
-        "import os, signal, threading, time\n"
-        "from fastaudit_rs import Policy\n"
-        "session = Policy().session()\n"
-        "session.run('x = 1')\n"
-        "threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
-        "try:\n"
-        "    session.run('while True: pass')\n"
-        "except KeyboardInterrupt:\n"
-        "    print('raised', session.run('x').value)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.stdout, done.stderr) == ("raised 1\n", "")
+    code = """
+        import os, signal, threading
+        from fastaudit_rs import Policy
+        session = Policy().session()
+        session.run("x = 1")
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            session.run("while True: pass")
+        except KeyboardInterrupt:
+            print("raised", session.run("x").value)
+    """
+    assert printed(code) == "raised 1\n"
 
 
 @pytest.mark.slow
 def test_a_process_ends_beside_a_step_that_does_not():
-    code = (
-        "from fastaudit_rs import Policy\n"
-        "session = Policy().session()\n"
-        "print(session.run('while True:\\n  try:\\n    while True: pass\\n"
-        "  except BaseException: pass', timeout=0.1).killed_by, flush=True)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "wall_seconds\n", "")
+    step = "while True:\n  try:\n    while True: pass\n  except BaseException: pass"
+    code = f"""
+        from fastaudit_rs import Policy
+        session = Policy().session()
+        print(session.run({step!r}, timeout=0.1).killed_by, flush=True)
+    """
+    assert printed(code) == "wall_seconds\n"
 
 
 def test_functions_have_the_rights_of_the_host(session, tmp_path):
@@ -363,11 +342,6 @@ def test_denials_are_data(session):
     assert result.error.kind == "fastaudit_rs.AuditDenied"
 
 
-def test_many_denials_of_many_steps_are_told(session):
-    code = "for _ in range(400):\n    try: open('/never', 'w')\n    except OSError: pass"
-    assert [len(session.run(code).violations) for _ in range(4)] == [400] * 4
-
-
 @pytest.mark.parametrize("threads", ["deny", "inherit"])
 def test_callbacks_of_the_host_have_its_output(threads, capsys):
     def ask(denied):
@@ -395,28 +369,6 @@ def test_a_session_that_is_dropped_ends_its_thread():
     del session
     gc.collect()
     assert until(lambda: not thread.is_alive())
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-def test_steps_leave_nothing_behind(directory):
-    def count():
-        gc.collect()
-        threads = threading.active_count()
-        return threads, len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
-
-    async def later():
-        return 1
-
-    before = count()
-    for _ in range(3):
-        with Policy(write=[str(directory)]).session(directory=directory) as session:
-            for number in range(100):
-                assert session.run("await later()", functions={"later": later}).value == 1
-                session.run(f"x = {number}\nprint(x)\n1 / 0")
-            assert len(session._steps.sources._steps) <= 100
-    assert until(lambda: count()[0] <= before[0])
-    assert count()[1] <= before[1] + 1
 
 
 def test_a_session_in_a_running_loop():
@@ -465,42 +417,6 @@ def test_code_under_a_guard_starts_no_session(directory):
         session.run("1")
     assert value(session, "1") == 1
     session.close()
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="it copies the process")
-def test_a_copy_of_the_process_does_not_wait_for_a_session():
-    code = (
-        "import os\nfrom fastaudit_rs import Policy\n"
-        "session = Policy().session()\nsession.run('1')\n"
-        "child = os.fork()\n"
-        "if child == 0:\n"
-        "    try:\n        session.run('1')\n"
-        "    except RuntimeError as error:\n        os._exit(0 if 'process' in str(error) else 1)\n"
-        "    os._exit(2)\n"
-        "print(os.waitpid(child, 0)[1])"
-    )
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.stdout, done.stderr) == ("0\n", "")
-
-
-def test_two_threads_use_two_sessions(directory):
-    failed = []
-
-    def use(number):
-        try:
-            with Policy().session() as session:
-                for step in range(20):
-                    assert value(session, f"x = {number}, {step}\nx") == (number, step)
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=partial(use, number)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
 
 
 class TestCoroutinesOfTheHost:
@@ -602,3 +518,20 @@ def test_modules_of_the_host(directory, session, monkeypatch):
         assert sys.modules["own_of_host"] is own_of_host
         assert value(session, "import own_of_host\nown_of_host.x") == 2
     assert sys.modules.pop("own_of_host") is own_of_host
+
+
+@pytest.mark.slow
+def test_figures_are_shown_and_closed(recwarn):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    mine = pyplot.figure()
+    with Policy(packages=["matplotlib", "numpy"]).session() as session:
+        shown = session.run(
+            "import matplotlib.pyplot as plt\nplt.plot([1])\nplt.show()\n"
+            "plt.figure()\nplt.plot([2]);"
+        ).display
+        assert [sorted(item) for item in shown] == [["image/png", "text/plain"]] * 2
+        assert all(item["image/png"].startswith(b"\x89PNG") for item in shown)
+        assert value(session, "len(plt.get_fignums())") == 1
+    assert pyplot.gcf() is mine and not mine.axes
+    pyplot.close(mine)
+    assert not [one for one in recwarn if "non-interactive" in str(one.message)]

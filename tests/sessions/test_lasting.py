@@ -1,4 +1,4 @@
-"""A thousand steps in each place leave nothing behind."""
+"""Many steps in each place leave nothing behind."""
 
 import gc
 import linecache
@@ -6,16 +6,16 @@ import os
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 if sys.platform != "linux":
     pytest.skip("it reads /proc", allow_module_level=True)
 
-#: The steps before the measures, and those between them.
-WARM, STEPS = 150, 1000
+#: The steps before the measures.
+WARM = 150
 
 #: Steps of each kind, and whether each is undone.
 KINDS = (
@@ -84,13 +84,6 @@ def steps(session, count):
             timer.join()
 
 
-def settled(condition):
-    deadline = time.monotonic() + 10
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()
-
-
 def add(a, b):
     return a + b
 
@@ -112,8 +105,9 @@ def temporary(tmp_path, monkeypatch):
 
 
 @pytest.mark.alone
-@pytest.mark.nightly
-def test_a_thousand_steps(make, place):
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.nightly)])
+def test_many_steps(make, place, count):
     before = left()
     session = make(functions={"add": add, "fail": fail, "later": later})
     steps(session, WARM)
@@ -122,10 +116,10 @@ def test_a_thousand_steps(make, place):
     # A copy that has ended is waited for at the next step.
     warm["processes"] += len(processes) > 0
     inside = sum(map(megabytes, processes))
-    steps(session, STEPS)
+    steps(session, count)
     now = left()
     assert now.pop("objects") < warm.pop("objects") + 2000
-    assert settled(lambda: all(left()[name] <= warm[name] for name in warm)), (warm, left())
+    assert until(lambda: all(left()[name] <= warm[name] for name in warm)), (warm, left())
     assert megabytes() < host + 10
     if processes:
         # The copy for undo() is another one: the number is the same.
@@ -135,10 +129,7 @@ def test_a_thousand_steps(make, place):
     assert left()["lines"] == before["lines"]
     if place == "here":
         names = ("processes", "descriptors", "threads", "directories")
-        assert settled(lambda: all(left()[name] <= before[name] for name in names)), (
-            before,
-            left(),
-        )
+        assert until(lambda: all(left()[name] <= before[name] for name in names)), (before, left())
 
 
 @pytest.mark.alone
@@ -159,5 +150,5 @@ def test_many_sessions(make):
     for _ in range(20):
         one()
     for name in ("threads", "lines"):
-        assert settled(lambda name=name: left()[name] <= warm[name]), name
+        assert until(lambda name=name: left()[name] <= warm[name]), name
     assert megabytes() < host + 10

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from fastaudit_rs import AuditDenied
+from fastaudit_rs.sessions.shown import COUNT
 
 
 def value(session, code, **options):
@@ -38,21 +39,106 @@ def test_a_result_tells_all(session):
     assert result.display == []
 
 
-@pytest.mark.parametrize(
-    ("code", "status", "kind", "line"),
-    [
-        ("x = 1\n1 / 0", 1, "ZeroDivisionError", 2),
-        ("a b", 1, "SyntaxError", 1),
-        ("import sys\nsys.exit(3)", 3, "SystemExit", 2),
-        ("x = 1\nopen('/never', 'w')", 77, "fastaudit_rs.AuditDenied", 2),
-    ],
-)
-def test_a_step_that_fails_is_a_result(session, code, status, kind, line):
-    result = session.run(code)
-    assert (result.returncode, result.error.kind, result.error.line) == (status, kind, line)
-    assert '"<step 1>"' in result.error.traceback
-    assert "fastaudit_rs/" not in result.error.traceback
+#: Steps, and the values of their last expressions.
+VALUES = {
+    "x = 1\nx + 1": 2,
+    "x = 1": None,
+    "1;": None,
+    "1 ; # nothing": None,
+    "(1);": None,
+    "'a;b'": "a;b",
+    "1; 2": 2,
+    "'ä'; 'ö'": "ö",
+    "": None,
+    "None": None,
+    "def f(): return 1\nf()": 1,
+    "{'a': [1, (2, None)]}": {"a": [1, (2, None)]},
+    "object": "<class 'object'>",
+}
+
+
+def test_the_value_is_that_of_the_last_expression(session):
+    assert {code: value(session, code) for code in VALUES} == VALUES
+    assert value(session, "lambda: 1").startswith("<function <lambda>")
+    ran = session.run("class A:\n    def __repr__(self): raise ValueError('no')\nA()")
+    assert (ran.success, ran.value, ran.value_error) == (True, None, "ValueError: no")
+    ran = session.run("b'x' * (65 << 20)")
+    assert ran.value is None and "too large" in ran.value_error
+
+
+#: Steps, and their exit status, the kind of their exception, its message and its line.
+FAILING = {
+    "x = 1\n1 / 0": (1, "ZeroDivisionError", "division by zero", 2),
+    "x = 1\nimport json\njson.loads('?')": (1, "json.decoder.JSONDecodeError", None, 3),
+    "a b": (1, "SyntaxError", None, 1),
+    "class E(Exception): pass\nraise E(1)": (1, "E", "1", 2),
+    "import sys\nsys.exit(256 + 3)": (3, "SystemExit", "259", 2),
+    "import sys\nsys.exit('no')": (1, "SystemExit", "no", 2),
+    "raise KeyboardInterrupt": (-2, "KeyboardInterrupt", "", 1),
+    "async def f():\n    raise KeyError(1)\nawait f()": (1, "KeyError", "1", 2),
+    "def f(): f()\nf()": (1, "RecursionError", None, 1),
+    "x = 1\nopen('/never', 'w')": (77, "fastaudit_rs.AuditDenied", None, 2),
+}
+
+
+def test_a_step_that_fails_is_a_result(session):
+    for number, (code, (status, kind, message, line)) in enumerate(FAILING.items(), start=1):
+        result = session.run(code)
+        error = result.error
+        assert (result.returncode, error.kind, error.line) == (status, kind, line)
+        assert message in (None, error.message)
+        assert kind.rpartition(".")[2] in error.traceback
+        assert f'"<step {number}>"' in error.traceback
+        assert "fastaudit_rs/" not in error.traceback
+        assert "run_until_complete" not in error.traceback
     assert value(session, "1") == 1
+    ran = session.run("raise SystemExit")
+    assert (ran.returncode, ran.error) == (0, None)
+
+
+def test_a_traceback_shows_lines_of_earlier_steps_of_its_own_session(make):
+    session, other = make(), make()
+    session.run("def f():\n    return 1 / 0  # mine")
+    other.run("def f():\n    return 1 / 0  # not mine")
+    text = session.run("f()").error.traceback
+    assert "return 1 / 0  # mine" in text and "<step 1>" in text
+
+
+def test_an_exception_leaves_no_frames_behind(session):
+    session.run(
+        "import weakref\nclass Big: pass\ndef f():\n    global ref\n    big = Big()\n"
+        "    ref = weakref.ref(big)\n    1 / 0\nf()"
+    )
+    assert value(session, "ref() is None") is True
+
+
+def test_display_takes_anything_with_a_display_of_its_own(session):
+    shown = session.run(
+        "class H:\n    def _repr_html_(self): return '<b>1</b>'\n"
+        "class M:\n    def _repr_mimebundle_(self, include=None, exclude=None):\n"
+        "        return {'text/html': '<i>', 'image/png': 'AAAA', 'application/json': {}}, {}\n"
+        "class F:\n    def _repr_html_(self): raise ValueError\n"
+        "display(H(), 1)\ndisplay(M())\ndisplay(F())\ndisplay({'text/html': 'r'}, raw=True)\nH()"
+    ).display
+    plain = [item.pop("text/plain", None) for item in shown]
+    assert plain[1] == "1"
+    assert shown == [
+        {"text/html": "<b>1</b>"},
+        {},
+        {"text/html": "<i>", "image/png": b"\0\0\0", "application/json": "{}"},
+        {},
+        {"text/html": "r"},
+        {"text/html": "<b>1</b>"},
+    ]
+
+
+def test_a_display_has_a_limit(make):
+    session = make(output=100_000)
+    shown = session.run("for _ in range(COUNT + 2): display(1)", inputs={"COUNT": COUNT}).display
+    [told] = shown[COUNT:]
+    assert told["text/plain"].startswith(f"(2 more things left out: at most {COUNT} of ")
+    [told] = session.run("display({'text/html': 'a' * (11 << 20)}, raw=True)").display
+    assert told["text/plain"].startswith("(1 more thing left out: ")
 
 
 def test_denials_are_told_also_if_they_are_caught(session):
@@ -125,6 +211,7 @@ def test_await_at_the_top(session):
     assert value(session, f"{code}await asyncio.sleep(0, found)") is True
     assert value(session, "task = asyncio.ensure_future(asyncio.sleep(0, 6))\nawait task") == 6
     assert value(session, "async def f(): return 7\nasyncio.run(f())") == 7
+    assert value(session, "await asyncio.sleep(0, 8)") == 8
 
 
 @pytest.mark.parametrize(

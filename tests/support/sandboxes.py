@@ -2,6 +2,7 @@
 
 import os
 import time
+import traceback
 from pathlib import Path
 
 from fastaudit_rs import Policy
@@ -45,3 +46,22 @@ def wait_for(path):
     while not path.exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def in_copy(work):
+    """Do something in a copy of this process; its error fails the test here."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        with open(writing, "w") as said:
+            os.close(reading)
+            try:
+                work()
+            except BaseException:
+                said.write(traceback.format_exc())
+        os._exit(0)
+    os.close(writing)
+    with open(reading) as saying:
+        said = saying.read()
+    assert os.waitpid(child, 0)[1] == 0
+    assert not said, said
