@@ -8,18 +8,14 @@ import sys
 
 import native_functions
 import pytest
+import toml_tables
 from event_rows import RAISED, ROWS
 from repository import ROOT, SUPPORT
 
 from fastaudit_rs import AuditDenied
 
-try:
-    import tomllib
-except ModuleNotFoundError:  # before 3.11
-    import tomli as tomllib
-
 DOCS = ROOT / "docs"
-TABLE = tomllib.loads((SUPPORT / "native_functions.toml").read_text())
+TABLE = toml_tables.load(SUPPORT / "native_functions.toml")
 PURE = TABLE.pop("pure").split()
 PLAIN = ("none", "handle", "guarded")
 

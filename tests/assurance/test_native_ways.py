@@ -8,15 +8,11 @@ import sys
 
 import cython_modules
 import pytest
+import toml_tables
 from repository import ROOT, SUPPORT
 
-try:
-    import tomllib
-except ModuleNotFoundError:  # before 3.11
-    import tomli as tomllib
-
 LIMITS = (ROOT / "docs/limits.md").read_text()
-TABLE = tomllib.loads((SUPPORT / "native_ways.toml").read_text())
+TABLE = toml_tables.load(SUPPORT / "native_ways.toml")
 WAYS = {"seen": {}}
 for row, ways in [("seen", TABLE["seen"]), *TABLE["limits"].items()]:
     for name, way in ways.items():

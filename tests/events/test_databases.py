@@ -7,7 +7,6 @@ import os
 import shelve
 import sqlite3
 import sys
-from pathlib import Path
 
 import programs
 import pytest
@@ -30,76 +29,6 @@ def denied(name, **options):
         assert str(error).startswith("sqlite3.connect ")
         return True
     return False
-
-
-def test_files(guard, places):
-    with guard():
-        create(places.ok + "/a.db")
-        create(os.fsencode(places.ok + "/b.db"))
-        create(Path(places.ok, "c.db"))
-        for name in (places.out + "/a.db", "a.db", Path(places.out, "b.db")):
-            assert denied(name)
-    assert sorted(os.listdir(places.ok)) == ["a.db", "b.db", "c.db"]
-    assert os.listdir(places.out) == os.listdir(places.cwd) == []
-
-
-@pytest.mark.original_fails()
-@pytest.mark.parametrize(
-    "uri", ["file::memory:", "file:shared?mode=memory&cache=shared", "file:", "file:?cache=private"]
-)
-def test_uris_for_memory(guard, places, uri):
-    with guard():
-        create(uri, uri=True)
-    assert os.listdir(places.cwd) == []
-
-
-@pytest.mark.original_fails()
-@pytest.mark.parametrize(
-    "form", ["file:{}", "file://{}", "file://localhost{}", "file:{}?mode=rwc", "file:{}#fragment"]
-)
-def test_uris_name_a_path(guard, places, form):
-    with guard():
-        create(form.format(places.ok + "/a.db"), uri=True)
-        assert denied(form.format(places.out + "/a.db"), uri=True)
-    assert os.listdir(places.ok) == ["a.db"]
-    assert os.listdir(places.out) == []
-
-
-@pytest.mark.original_fails()
-def test_uris_that_climb_out_in_disguise(guard, places, monkeypatch):
-    monkeypatch.chdir(places.ok)
-    with guard([".", places.ok]):
-        for uri in (
-            f"file:{places.ok}/%2e%2e/out/a.db",
-            "file:..%2fout%2fa.db",
-            f"file:{places.out}/a.db?mode=ro&mode=rwc",
-            f"file:{places.out}/a.db?mode=memory&%6dode=rwc",
-        ):
-            assert denied(uri, uri=True), uri
-    assert os.listdir(places.out) == []
-
-
-@pytest.mark.original_fails()
-def test_a_uri_without_uri_is_a_name(guard, places, monkeypatch):
-    """Where a directory of that odd name exists, the name is judged as one."""
-    os.makedirs(f"file:{places.ok}")
-    with guard():
-        assert denied(f"file:{places.ok}/a.db")
-    monkeypatch.chdir(places.ok)
-    os.makedirs(f"file:{places.out}")
-    with guard():
-        assert denied(f"file:{places.out}/a.db", uri=True)
-
-
-def test_extensions(guard, places):
-    database = sqlite3.connect(":memory:")
-    if not hasattr(database, "enable_load_extension"):
-        pytest.skip("sqlite3 was built without loading extensions")
-    database.enable_load_extension(True)
-    with guard():
-        with pytest.raises((PermissionError, sqlite3.OperationalError)):
-            database.load_extension(places.out + "/extension")
-    database.close()
 
 
 class TestStatements:
@@ -189,19 +118,6 @@ class TestStatements:
             database.execute("attach ? as a", (places.ok + "/a.db",))
         assert os.listdir(places.out) == []
 
-    def test_inside(self, guard, places, connect):
-        with guard():
-            database = connect()
-            database.execute(f"attach '{places.ok}/a.db' as a")
-            database.execute("create table a.t (attach, vacuum)")
-            database.execute(
-                "insert into a.t values ('attach ''/a'' as b', ';vacuum into ''/a'';')"
-            )
-            database.commit()
-            database.execute("attach ':memory:' as b")
-            database.executescript(f"vacuum; vacuum into '{places.ok}/b.db'")
-        assert sorted(os.listdir(places.ok)) == ["a.db", "b.db"]
-
     def test_errors_are_those_of_sqlite(self, guard, connect):
         with guard():
             database = connect()
@@ -276,37 +192,6 @@ class TestWriteAheadLog:
             sqlite3.connect(f"file:{places.out}/a.db?{query}", uri=True)
         assert os.listdir(places.out) == ["a.db"]
         assert ("mode=rw" in query) or "immutable=1" in denied.value.hint
-
-    @pytest.mark.original_fails()
-    def test_one_that_nobody_changes(self, guard, places, logged):
-        logged()
-        with guard():
-            uri = f"file:{places.out}/a.db?mode=ro&immutable=1"
-            database = sqlite3.connect(uri, uri=True)
-            assert database.execute("select * from t").fetchall() == []
-            database.execute(f"attach '{uri}' as other")
-            database.close()
-        assert os.listdir(places.out) == ["a.db"]
-
-    @pytest.mark.original_fails()
-    def test_attached(self, guard, places, logged):
-        uri = f"file:{logged()}?mode=ro"
-        with guard():
-            database = sqlite3.connect("file::memory:", uri=True)
-            for run in (
-                lambda: database.execute(f"attach '{uri}' as a"),
-                lambda: database.execute("attach ? as a", (uri,)),
-                lambda: database.executescript(f"select 1; attach '{uri}' as a"),
-            ):
-                with pytest.raises(PermissionError, match=r"^sqlite3\.attach "):
-                    run()
-            database.close()
-        assert os.listdir(places.out) == ["a.db"]
-
-    def test_by_a_link(self, guard, places, logged):
-        os.symlink(logged(), places.ok + "/link.db")
-        with guard(), pytest.raises(PermissionError):
-            sqlite3.connect(f"file:{places.ok}/link.db?mode=ro", uri=True)
 
     def test_one_that_is_in_use(self, guard, places, logged):
         """The index of another's log is not changed."""

@@ -1,6 +1,7 @@
 """The events of the contract: which are denied, which are checked where, with what message."""
 
 import inspect
+import itertools
 import os
 import sys
 import types
@@ -9,6 +10,8 @@ from unittest import mock
 import programs
 import pytest
 from event_rows import BOTH, DENIED, DENIED_BY_US, DESTINATION, FIRST, IGNORED
+
+MADE = [("os.mkfifo", [0]), ("os.mknod", [0])]
 
 
 def by_us(event):
@@ -25,32 +28,27 @@ def test_denied_outright(guard, event):
     assert denial.value.args == (message,)
 
 
-@pytest.mark.parametrize("event", [*FIRST, by_us("os.mkfifo"), by_us("os.mknod")])
-def test_first_path_is_checked(guard, places, event):
-    with guard():
-        sys.audit(event, places.ok + "/a", 0)
-        with pytest.raises(PermissionError) as denial:
-            sys.audit(event, places.out + "/a", 0)
-    assert denial.value.args[0] == f"{event} {places.out + '/a'!r} not in ({places.ok!r},)"
-
-
-@pytest.mark.parametrize("event", DESTINATION)
-def test_only_the_destination_is_checked(guard, places, event):
-    with guard():
-        sys.audit(event, places.out + "/a", places.ok + "/b")
-        with pytest.raises(PermissionError) as denial:
-            sys.audit(event, places.ok + "/a", places.out + "/b")
-    assert denial.value.args[0] == f"{event} {places.out + '/b'!r} not in ({places.ok!r},)"
-
-
-@pytest.mark.parametrize("event", BOTH)
-def test_both_paths_are_checked(guard, places, event):
+@pytest.mark.parametrize(
+    ("event", "judged"),
+    [
+        *((event, [0]) for event in FIRST),
+        *(pytest.param(*row, marks=pytest.mark.original_fails()) for row in MADE),
+        *((event, [1]) for event in DESTINATION),
+        *((event, [0, 1]) for event in BOTH),
+    ],
+)
+def test_paths_are_checked(guard, places, event, judged):
     inside, outside = places.ok + "/a", places.out + "/a"
     with guard():
-        sys.audit(event, inside, inside)
-        for paths in [(inside, outside), (outside, inside), (outside, outside)]:
+        for paths in itertools.product([inside, outside], repeat=len(judged)):
+            arguments = [outside if judged == [1] else 0] * 2
+            for at, path in zip(judged, paths, strict=True):
+                arguments[at] = path
+            if outside not in paths:
+                sys.audit(event, *arguments)
+                continue
             with pytest.raises(PermissionError) as denial:
-                sys.audit(event, *paths)
+                sys.audit(event, *arguments)
             assert denial.value.args[0] == f"{event} {outside!r} not in ({places.ok!r},)"
 
 
@@ -58,41 +56,6 @@ def test_both_paths_are_checked(guard, places, event):
 def test_other_events_pass(guard, places, event):
     with guard():
         sys.audit(event, places.out + "/a")
-
-
-@pytest.mark.parametrize("mode", ["w", "a", "x", "r+", "wb", "w+", "ab"])
-def test_open_for_writing_is_checked(guard, places, mode):
-    with guard():
-        sys.audit("open", places.ok + "/a", mode, 0)
-        with pytest.raises(PermissionError) as denial:
-            sys.audit("open", places.out + "/a", mode, 0)
-    assert denial.value.args[0] == f"open {places.out + '/a'!r} not in ({places.ok!r},)"
-
-
-@pytest.mark.parametrize("flag", ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND"])
-def test_os_open_for_writing_is_checked_by_its_flags(guard, places, flag):
-    flags = getattr(os, flag)
-    with guard():
-        sys.audit("open", places.ok + "/a", None, flags)
-        with pytest.raises(PermissionError):
-            sys.audit("open", places.out + "/a", None, flags)
-
-
-@pytest.mark.original_fails()
-@pytest.mark.parametrize("event", ["open", "os.mkdir", "os.chdir", "os.symlink", "sqlite3.connect"])
-def test_an_event_without_its_arguments_is_denied(guard, event):
-    with guard(), pytest.raises(PermissionError, match="blocked in sandbox with args: "):
-        sys.audit(event)
-
-
-@pytest.mark.original_fails()
-def test_a_repr_that_fails_does_not_replace_the_denial(guard):
-    class Odd:
-        def __repr__(self):
-            raise ValueError("no repr")
-
-    with guard(), pytest.raises(PermissionError, match=r"args: \('a', <Odd object whose repr"):
-        sys.audit("os.system", "a", Odd())
 
 
 def test_a_repr_that_interrupts_does(guard):
@@ -104,23 +67,7 @@ def test_a_repr_that_interrupts_does(guard):
         sys.audit("os.system", Odd())
 
 
-def test_no_roots_approve_nothing(guard, places):
-    with guard([]), pytest.raises(PermissionError) as denial:
-        os.mkdir(places.ok + "/a")
-    assert denial.value.args[0] == f"os.mkdir {places.ok + '/a'!r} not in ()"
-
-
 class TestSensitiveAttributes:
-    @pytest.mark.parametrize("name", ["__code__", "__kwdefaults__"])
-    def test_changing_what_a_function_does_is_denied(self, guard, name):
-        def function(*, a=1):
-            return a
-
-        value = {"a": 2} if name == "__kwdefaults__" else (lambda: 2).__code__
-        with guard(), pytest.raises(PermissionError, match=f"__setattr__.*'{name}'"):
-            setattr(function, name, value)
-        assert function() == 1
-
     @pytest.mark.original_fails()
     def test_a_mock_with_the_signature_of_a_function(self, guard):
         """It copies all attributes of the function to one that it makes."""
@@ -135,15 +82,6 @@ class TestSensitiveAttributes:
                 double(1, c=1)
             with mock.patch.object(os.path, "basename", autospec=True, return_value="x"):
                 assert os.path.basename("y") == "x"
-
-    @pytest.mark.parametrize("name", ["__doc__", "__module__"])
-    def test_documenting_a_class_passes(self, guard, name):
-        class Plain:
-            pass
-
-        with guard():
-            setattr(Plain, name, "x")
-        assert getattr(Plain, name) == "x"
 
     @pytest.mark.original_fails()
     def test_marking_a_generator_function_awaitable_passes(self, guard):

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import programs
 import pytest
-from in_turn import Paths
 
 from fastaudit_rs import AuditDenied, Policy
 
@@ -48,12 +47,6 @@ class TestEntries:
         assert os.listdir(places.out) == []
         assert sorted(os.listdir(places.ok)) == ["a", "b", "c"]
 
-    def test_what_is_checked_is_what_is_used(self, guard, places):
-        with guard():
-            os.mkfifo(Paths(places.ok + "/a", places.out + "/a"))
-            assert denied(os.mkfifo, Paths(places.out + "/a", places.ok + "/b")) == "os.mkfifo"
-        assert (os.listdir(places.ok), os.listdir(places.out)) == (["a"], [])
-
     def test_a_module_that_is_made_anew(self, guard, places):
         spec = importlib.util.find_spec("posix")
         with guard():
@@ -84,79 +77,8 @@ class TestOpened:
         assert os.listdir(places.out) == []
         assert os.listdir(places.ok) == ["history"]
 
-    def test_shared_memory(self, mk_audit, places):
-        shm = pytest.importorskip("_posixshmem")
-        name = f"/fastaudit-{os.getpid()}"
-        create = os.O_CREAT | os.O_EXCL | os.O_RDWR
-        with mk_audit([places.ok], monitor_calls=False)():
-            assert denied(shm.shm_open, name, create, mode=0o600) == "open"
-            assert denied(shm.shm_open, path=name, flags=create) == "open"
-            assert denied(shm.shm_unlink, name) == "os.remove"
-        assert not os.path.exists("/dev/shm" + name)
-        with mk_audit([places.ok, "/dev/shm"], monitor_calls=False)():
-            fd = shm.shm_open(name, create, mode=0o600)
-            shm.shm_unlink(name)
-        os.close(fd)
-
-
-# Calls that change a process for good, with arguments that do no harm when a call is made after
-# all.
-CHANGES = {
-    "chroot": ("/missing",),
-    "initgroups": ("", -2),
-    "nice": ("",),
-    "sched_setaffinity": (0, []),
-    "sched_setscheduler": (0, -1, None),
-    "setegid": (-2,),
-    "seteuid": (-2,),
-    "setgid": (-2,),
-    "setgroups": ([-2],),
-    "setpgid": (-2, -2),
-    "setpriority": (-2, -2, 0),
-    "setregid": (-2, -2),
-    "setresgid": (-2, -2, -2),
-    "setresuid": (-2, -2, -2),
-    "setreuid": (-2, -2),
-    "setuid": (-2,),
-    "tcsetpgrp": (-1, -1),
-    "setns": (-1,),
-    "unshare": (-1,),
-    "login_tty": (-1,),
-}
-
-
-@pytest.mark.original_fails()
-@pytest.mark.parametrize("name", CHANGES)
-def test_what_a_process_is(guard, name):
-    function = getattr(os, name, None)
-    if function is None:
-        pytest.skip("not on this Python")
-    with guard():
-        assert denied(function, *CHANGES[name]) == f"os.{name}"
-
 
 class TestProcess:
-    def test_its_end(self, run):
-        """Of the process itself; a copy may end."""
-        run(
-            """
-            import os, faulthandler, signal
-            with audit_perms():
-                for end in (lambda: os._exit(3), os.abort, faulthandler._sigsegv,
-                            lambda: signal.raise_signal(signal.SIGTERM)):
-                    try:
-                        end()
-                    except PermissionError:
-                        print("denied")
-                pid = os.fork()
-                if pid == 0:
-                    os._exit(7)
-                assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
-            print("lives")
-            """,
-            ["denied"] * 4 + ["lives"],
-        )
-
     def test_copies_where_threads_run(self, run):
         run(
             """

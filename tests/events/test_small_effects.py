@@ -1,10 +1,8 @@
 """Effects on the process, its children and its terminal for which CPython raises no event, or one
 that says no more than what is asked for."""
 
-import _thread
 import faulthandler
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -30,11 +28,6 @@ class TestTheEnd:
             faulthandler.dump_traceback_later(60, file=file)
             faulthandler.dump_traceback_later(60, file=file, exit=False)
             faulthandler.cancel_dump_traceback_later()
-
-    def test_of_the_main_thread(self, guard):
-        with guard():
-            assert denied(_thread.interrupt_main) == "_thread.interrupt_main"
-            assert denied(_thread.interrupt_main, signal.SIGTERM) == "_thread.interrupt_main"
 
 
 WAITS = {
@@ -110,64 +103,3 @@ with Policy(commands=[sys.executable]).guard(monitor_calls=False)():
             assert denied(os.waitpid, Numbers(child.pid + 1, -1), 0) == "os.wait"
             assert denied(os.waitpid, Numbers(-1), 0) == "os.wait"
         assert child.wait() == 3
-
-
-@pytest.mark.skipif(not ON_LINUX, reason="the requests of Linux")
-class TestSignalsThatTheKernelSends:
-    @pytest.mark.parametrize(
-        ("request_", "argument"),
-        [
-            ("F_SETOWN", 1),
-            ("F_SETSIG", signal.SIGTERM),
-            ("F_SETLEASE", 0),
-            ("F_NOTIFY", 0),
-            ("F_SETFL", os.O_ASYNC if hasattr(os, "O_ASYNC") else 0o20000),
-        ],
-    )
-    def test_requests(self, guard, request_, argument):
-        read, write = os.pipe()
-        with guard():
-            for given in (read, os.fdopen(write, "w", closefd=False)):
-                call = (fcntl.fcntl, given, getattr(fcntl, request_), argument)
-                assert denied(*call) == "fcntl.fcntl"
-            assert denied(fcntl.fcntl, read, 15, b"\0" * 8) == "fcntl.fcntl"
-        os.close(read)
-        os.close(write)
-
-    @pytest.mark.parametrize(
-        "request_", [0x5452, 0x8901, 0x8902, 0x540E, 0x5410, 0x541D, 0x5437, 0x5412]
-    )
-    def test_requests_of_devices(self, guard, request_):
-        read, write = os.pipe()
-        with guard():
-            assert denied(fcntl.ioctl, read, request_, b"\0" * 8) == "fcntl.ioctl"
-        os.close(read)
-        os.close(write)
-
-    def test_ordinary_ones(self, guard):
-        read, write = os.pipe()
-        with guard():
-            flags = fcntl.fcntl(read, fcntl.F_GETFL)
-            fcntl.fcntl(read, fcntl.F_SETFL, flags | os.O_NONBLOCK)
-            fcntl.fcntl(read, fcntl.F_SETFD, fcntl.fcntl(read, fcntl.F_GETFD))
-            fcntl.fcntl(write, fcntl.F_GETOWN)
-            os.close(fcntl.fcntl(read, fcntl.F_DUPFD_CLOEXEC, 0))
-            if hasattr(fcntl, "F_SETPIPE_SZ"):
-                fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
-            fcntl.ioctl(read, 0x541B, b"\0" * 4)  # FIONREAD
-            os.set_blocking(write, False)
-        os.close(read)
-        os.close(write)
-
-
-def test_terminals_that_the_code_opened(guard):
-    """`pexpect`, `pty` and `getpass` set how a terminal behaves."""
-    pty, termios, tty = (pytest.importorskip(name) for name in ("pty", "termios", "tty"))
-    with guard():
-        own, other = pty.openpty()
-        tty.setraw(other)
-        termios.tcsetattr(other, termios.TCSANOW, termios.tcgetattr(other))
-        fcntl.ioctl(other, termios.TIOCSWINSZ, b"\1\0\1\0\0\0\0\0")
-        fcntl.ioctl(own, termios.TIOCGWINSZ, b"\0" * 8)
-        os.close(own)
-        os.close(other)

@@ -8,14 +8,10 @@ import threading
 
 import cython_modules
 import pytest
+import toml_tables
 from repository import ROOT
 
 from fastaudit_rs import AuditDenied, Policy, mk_audit, v02
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # before 3.11
-    import tomli as tomllib
 
 watches_calls = pytest.mark.skipif(sys.version_info < (3, 12), reason="has no sys.monitoring")
 
@@ -419,11 +415,10 @@ def test_the_page_lists_them():
 
 def test_each_package_is_used_by_an_ordinary_snippet():
     """Or used by one that is: that each runs under `packages="data"` is seen by `make ordinary`."""
-    root = ROOT
-    table = tomllib.loads((root / "src/policy/packages.toml").read_text(encoding="utf-8"))
+    table = toml_tables.load(ROOT / "src/policy/packages.toml")
     used = set()
-    for file in (root / "tests/ordinary").glob("*.toml"):
-        for snippet in tomllib.loads(file.read_text(encoding="utf-8"))["snippet"]:
+    for file in (ROOT / "tests/ordinary").glob("*.toml"):
+        for snippet in toml_tables.load(file)["snippet"]:
             used.update(snippet["packages"])
     used.update(other for name in used & {*table} for other in table[name].get("with", ()))
     assert {*table} - used == set()

@@ -15,7 +15,6 @@ pytest.importorskip("h11")
 
 from fastaudit_rs import Network
 from fastaudit_rs.sandbox.host.egress.log import WAITING, WaitingConnection, Wanted
-from fastaudit_rs.sandbox.host.egress.proxy import Proxy
 from fastaudit_rs.sandbox.host.egress.rules import FIRST, NAMES, Names, Question, Rules, address_of
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")

@@ -25,6 +25,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import toml_tables
+
 HERE = Path(__file__).parent
 WORKER = HERE / "worker.py"
 TIMEOUT = 60
@@ -38,15 +40,11 @@ ORIGINALS = ["fastaudit 0.1.0", "fastaudit 0.2.10"]
 
 def load():
     """All scenarios, each with its category and whether it must be stopped."""
-    try:
-        import tomllib
-    except ModuleNotFoundError:  # before 3.11
-        import tomli as tomllib
     scenarios = []
     for file in sorted(HERE.glob("*.toml")):
-        tables = tomllib.loads(file.read_text())
+        found = toml_tables.load(file)
         for kind in ("stop", "allow"):
-            for scenario in tables.get(kind, []):
+            for scenario in found.get(kind, []):
                 scenarios.append({"category": file.stem, "kind": kind, **scenario})
     return scenarios
 

@@ -14,10 +14,7 @@ import time
 import traceback
 from pathlib import Path
 
-try:
-    import tomllib
-except ModuleNotFoundError:  # before 3.11
-    import tomli as tomllib
+import toml_tables
 
 TABLE = Path(__file__).resolve().parent.parent / "acts" / "packages.toml"
 
@@ -32,7 +29,7 @@ INSIDE, OUTSIDE = "127.0.0.1", "127.0.0.2"
 
 def cases():
     """The lines, each a dictionary with its kind and its name."""
-    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))["case"]
+    table = toml_tables.load(TABLE)["case"]
     for case in table:
         [case["kind"]] = [kind for kind in KINDS if kind in case]
         case["name"] = f"{case['package']}: {case['kind']} {case[case['kind']]}"

@@ -7,10 +7,13 @@ import subprocess
 import sys
 
 import pytest
-from learn_programs import NATIVE, PROGRAMS
+import toml_tables
+from repository import SUPPORT
 
 from fastaudit_rs import AuditDenied, Network, Policy
 
+LEARNT = toml_tables.load(SUPPORT / "learn_programs.toml")
+PROGRAMS, NATIVE = LEARNT["programs"], LEARNT["native"]
 WATCH = sys.version_info >= (3, 12)
 
 RUN = """
