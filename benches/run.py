@@ -133,8 +133,8 @@ def print_table(rounds: Rounds, about: dict[str, str]) -> None:
 def publish(rounds: Rounds, about: dict[str, str]) -> None:
     """Put the table into the page on performance, between the marks."""
     about_line = (
-        f"Python {about['python']}, {about['processor']}, {about['cores']} cores; net of the bare "
-        "operation, least of all rounds:"
+        f"Python {about['python']}, {about['processor']}, {about['cores']} cores; time added "
+        "(cells and programs: whole time), in the fastest round:"
     )
     pages.publish("make bench", f"{about_line}\n\n{markdown(rounds)}", pages.PERFORMANCE)
 
