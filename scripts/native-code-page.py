@@ -16,16 +16,16 @@ HEAD = """\
 
 <!-- Made from native_{functions,ways}.toml in tests/support by `make native-code-page`. -->
 
-The lists behind the rows of [limits](limits.md). Tests run them on each version of Python, and fail
-if an item is wrong or a native function of the standard library is missing.
+These lists complete the rows of [limits](limits.md). Tests run them on each version of Python, and
+fail if an item is wrong or a native function of the standard library is missing.
 
 """
 
 WAYS = """\
 ## Ways to reach native code
 
-From Python 3.12 on, a guard stops native code of other packages that is reached in the ways of the
-first row. It does not see the others. `f` is a native function, `n` an instance of a native class.
+From Python 3.12 on, a guard stops other packages' native code if code reaches it in a way of the
+first row. It misses the other ways. `f` is a native function, `n` an instance of a native class.
 
 """
 
@@ -46,7 +46,7 @@ The others raise an [audit event](events.md) before they act, named like the fun
 REST = """\
 ### Judged before or after
 
-Judged when it was opened: {handle}.
+Judged when the object was opened: {handle}.
 
 Code that runs later, under the guard: {guarded}.
 """
