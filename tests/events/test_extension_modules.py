@@ -258,6 +258,13 @@ with mk_audit([OUT], monitor_calls=False)():
     assert run(code, before=before)[0] == "denied import"
 
 
+def test_what_is_written_in_the_first_moment_of_a_guard(run):
+    """Its time is that of the system's last tick, which may be before the guard."""
+    for _ in range(5):
+        code = COPY + "sys.path.insert(0, OK)\nimportlib.import_module(NAME)"
+        assert run(code, before="sys.path.insert(0, OK)")[0] == "denied import"
+
+
 def test_a_host_can_allow_it(run):
     guard = "mk_audit([OK], before_deny=lambda event, *_: event == 'import')()"
     assert run(COPY + LOADS["loader"], guard)[0] == "loaded"

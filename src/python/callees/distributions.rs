@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyModule, PyString};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::policy::check::ModuleOrigin;
 use crate::policy::distributions::{self, InstalledPackages, SITES};
@@ -258,14 +259,20 @@ pub fn module_of(native: &Native<'_>) -> Option<String> {
 // Extension modules that are imported: the places of their files. Loading one runs its code, which
 // nothing watches.
 
-/// The time at which the first guard was made: guarded code wrote nothing before.
-static SINCE: OnceLock<SystemTime> = OnceLock::new();
+/// The seconds and nanoseconds at which the first guard was made: guarded code wrote nothing before.
+static SINCE: OnceLock<(i64, i64)> = OnceLock::new();
 
-/// Files have the time of the system's last tick, which may be 10 ms ago.
-const TICK: Duration = Duration::from_millis(20);
+/// The clock that gives files their times, the system's last tick: clock_gettime(2).
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const CLOCK: ClockId = ClockId::RealtimeCoarse;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const CLOCK: ClockId = ClockId::Realtime;
 
 pub fn note_beginning() {
-    SINCE.get_or_init(|| SystemTime::now() - TICK);
+    SINCE.get_or_init(|| {
+        let now = clock_gettime(CLOCK);
+        (now.tv_sec, now.tv_nsec)
+    });
 }
 
 /// The origin of an extension module's file, by its name and by the place it leads to.
@@ -303,14 +310,8 @@ pub fn extension_origin(file: &[u8], landing: &Resolved) -> ModuleOrigin {
 pub fn was_there_before(file: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
 
-    let (Ok(found), Some(since)) = (std::fs::metadata(file), SINCE.get()) else {
-        return false;
-    };
-    let (Ok(seconds), Ok(nanoseconds)) = (
-        u64::try_from(found.ctime()),
-        u32::try_from(found.ctime_nsec()),
-    ) else {
-        return false;
-    };
-    SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds) < *since
+    match (std::fs::metadata(file), SINCE.get()) {
+        (Ok(found), Some(since)) => (found.ctime(), found.ctime_nsec()) < *since,
+        _ => false,
+    }
 }
