@@ -1,6 +1,7 @@
 """The network of a sandbox through the host: names hold for all code, and requests are noted."""
 
 import contextlib
+import io
 import json
 import os
 import resource
@@ -10,13 +11,12 @@ import sys
 import textwrap
 import threading
 import time
+import zipfile
 
 import promises
 import pytest
 from egress_servers import resolver, served
-from raw_code import raw
 from sandboxes import LOOSE, in_copy
-from users import USERS
 
 from fastaudit_rs import Network
 
@@ -128,6 +128,38 @@ class TestClients:
         lines = (f"{host}: denied by network.hosts" for host in ("evil.test", "127.0.0.1"))
         assert "\n".join(("failed requests:", *lines)) in ran.for_model()
         assert {request.rule for request in ran.requests} == {None, "network.hosts"}
+
+    @pytest.mark.slow
+    def test_pip(self, sandbox, site):
+        name = "egress_example-1.0-py3-none-any.whl"
+        site.pages = {
+            "/simple/egress-example/": f'<a href="/files/{name}">{name}</a>'.encode(),
+            f"/files/{name}": _wheel(),
+        }
+        url = f"http://good.test:{site.port}/simple"
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir"]
+        command += ["--disable-pip-version-check", "--index-url", url, "egress-example"]
+        command += ["--trusted-host", "good.test"]
+        code = f"import subprocess; subprocess.run({command!r}, check=True)"
+        ran = sandbox.run(code)
+        assert ran.success, ran.stderr
+        assert name in sandbox.list_files()
+        assert {(request.path, request.status) for request in ran.requests} == {
+            ("/simple/egress-example/", 200),
+            (f"/files/{name}", 200),
+        }
+
+
+def _wheel():
+    """A package that holds nothing."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as wheel:
+        info = "egress_example-1.0.dist-info"
+        metadata = "Metadata-Version: 2.1\nName: egress-example\nVersion: 1.0\n"
+        wheel.writestr(f"{info}/METADATA", metadata)
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    return data.getvalue()
 
 
 @pytest.mark.holds("kernel", promises.DATA)
@@ -420,44 +452,3 @@ for port in range(1, 1101):
     with socket.socket() as made:
         made.connect_ex(("10.0.0.1", port))
 """
-
-
-#: Reads two URLs with a secret in a header, and tells what came.
-READING = """
-import os, sys, urllib.request
-for url in sys.argv[1].split():
-    request = urllib.request.Request(url, headers={"X-Key": os.environ.get("KEY", "")})
-    try:
-        print(urllib.request.urlopen(request).read().decode())
-    except OSError as error:
-        print(type(error).__name__)
-print("[]")
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("user", USERS)
-def test_as_each_user(user):
-    before = """
-        import socket
-        from egress_servers import resolver, served
-        socket.getaddrinfo = resolver({"good.test": "127.0.0.1"})
-        stack = __import__("contextlib").ExitStack()
-        sites = [stack.enter_context(served()) for _ in range(2)]
-        places = [f"http://good.test:{sites[0].port}/a", f"http://127.0.0.1:{sites[1].port}/b"]
-        given = " ".join((*places, "http://other.test/"))
-    """
-    after = """
-        after = [ran.stdout, [site.seen[0][1] if site.seen else None for site in sites],
-                 [(each.host, each.path, each.rule) for each in ran.requests]]
-        stack.close()
-    """
-    said, seen, requests = raw(
-        user, READING, network="Network(hosts=['good.test'])", before=before, after=after
-    )["after"]
-    assert (said.split(), seen) == (["/a", "URLError", "URLError", "[]"], ["/a", None])
-    assert requests == [
-        ["good.test", "/a", None],
-        ["127.0.0.1", None, "network.hosts"],
-        ["other.test", None, "network.hosts"],
-    ]

@@ -35,6 +35,12 @@ def value(session, code, **options):
     return result.value
 
 
+def test_an_event_loop_that_a_step_closed_is_replaced(session):
+    value(session, "import asyncio\nawait asyncio.sleep(0)")
+    value(session, "asyncio.run(asyncio.sleep(0))\nasyncio.set_event_loop(None)")
+    assert value(session, "await asyncio.sleep(0, 3)") == 3
+
+
 def test_the_directory_of_the_host_stays(session):
     if sys.platform != "linux":
         pytest.skip("elsewhere the process has one directory")

@@ -334,3 +334,85 @@ fn starts(path: &[u8]) -> impl Iterator<Item = usize> {
         .map(|slash| slash + 1)
         .filter(|&at| at < path.len())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn protected(names: &[&str]) -> Protected {
+        let mut protected = Protected::default();
+        for name in names {
+            protected.add(name);
+        }
+        protected
+    }
+
+    #[test]
+    fn protected_names_are_whole_components() {
+        let protected = protected(&[".git/hooks", ".ssh"]);
+        for (path, held) in [
+            ("/a/.git/hooks", true),
+            ("/a/.git/hooks/pre-commit", true),
+            ("/.ssh", true),
+            ("/a/.ssh/b/c", true),
+            ("/a/.git", false),
+            ("/a/.git/hooksy", false),
+            ("/a/x.git/hooks", false),
+            ("/a/.git/x/hooks", false),
+            ("/a/.sshx", false),
+            ("/", false),
+        ] {
+            assert_eq!(protected.holds(path.as_bytes()), held, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_may_hold_a_protected_name() {
+        let protected = protected(&[".git/hooks", ".ssh"]);
+        for (path, may) in [
+            ("/a/.git", true),
+            ("/.git", true),
+            ("/a", false),
+            ("/a/.ssh", false),
+            ("/a/.git/hooks", false),
+            ("/a/.git/b", false),
+        ] {
+            assert_eq!(protected.may_be_below(path.as_bytes()), may, "{path}");
+        }
+    }
+
+    #[test]
+    fn files_that_govern_are_protected() {
+        let mut files = Governing::default();
+        files.add(b"/a/b.toml".to_vec());
+        let mut protected = Protected::default();
+        protected.add_files(Arc::new(files));
+        for (path, held, below) in [
+            ("/a/b.toml", true, true),
+            ("/a/b.toml.17.new", true, false),
+            ("/a/b.toml.x.new", false, false),
+            ("/a/b.toml.new", false, false),
+            ("/a/b.toml2", false, false),
+            ("/a", false, true),
+            ("/ab", false, false),
+        ] {
+            assert_eq!(protected.holds(path.as_bytes()), held, "{path}");
+            assert_eq!(protected.may_be_below(path.as_bytes()), below, "{path}");
+        }
+    }
+
+    #[test]
+    fn blocked_paths_are_whole_components() {
+        let blocked = Blocked(vec![b"/a/b".to_vec()]);
+        for (path, held, below) in [
+            ("/a/b", true, true),
+            ("/a/b/c", true, false),
+            ("/a/bc", false, false),
+            ("/a", false, true),
+            ("/", false, true),
+        ] {
+            assert_eq!(blocked.holds(path.as_bytes()), held, "{path}");
+            assert_eq!(blocked.is_below(path.as_bytes()), below, "{path}");
+        }
+    }
+}

@@ -256,16 +256,18 @@ fn fields(spec: &Spec) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::written::approved::Kept;
+    use crate::policy::written::values::Switch;
 
     struct Flat;
 
     impl Places for Flat {
-        fn resolve(&self, _path: &str) -> Option<Vec<u8>> {
-            None
+        fn resolve(&self, path: &str) -> Option<Vec<u8>> {
+            Some(path.as_bytes().to_vec())
         }
 
-        fn may_stand_for_its_files(&self, _dir: &[u8]) -> bool {
-            true
+        fn may_stand_for_its_files(&self, dir: &[u8]) -> bool {
+            dir != b"/home"
         }
 
         fn is_file(&self, _path: &[u8]) -> bool {
@@ -273,25 +275,159 @@ mod tests {
         }
     }
 
-    #[test]
-    fn no_answer_allows_more_than_it_says() {
-        let to = |host: &str, port| Need::Connect(host.to_owned(), port);
-        for (need, why) in [
-            (to("*.org", 443), Why::Network(Part::Hosts)),
-            (to("10.0.0.0/8", 443), Why::Network(Part::Hosts)),
-            (to("a.org", u16::MAX), Why::Network(Part::Hosts)),
-            (to("a.org", 443), Why::Network(Part::Block)),
-            (to("a.org", 443), Why::Network(Part::MaxConnections)),
-            (Need::OtherNetwork, Why::Network(Part::All)),
-            (Need::Variable("A*".to_owned()), Why::Environment),
-            (Need::Program(Vec::new()), Why::Command),
-            (Need::Bytes(3), Why::TooMuch),
-            (Need::Write(b"/a".to_vec()), Why::Protected),
-        ] {
-            for extent in [Extent::Alone, Extent::Pattern] {
-                let lacks = [Lack::new(need.clone(), why)];
-                assert_eq!(additions(&lacks, extent, &Flat, true), None, "{need:?}");
+    #[track_caller]
+    fn gives(need: Need, why: Why, alone: Option<&str>, pattern: Option<&str>) {
+        let is_dir = matches!(&need, Need::Write(path) if path.ends_with(b"dir"));
+        let lacks = [Lack {
+            is_dir,
+            ..Lack::new(need, why)
+        }];
+        for (extent, wanted) in [(Extent::Alone, alone), (Extent::Pattern, pattern)] {
+            let found = additions(&lacks, extent, &Flat, true);
+            let wanted = wanted.map(|text| Spec::from_toml(text, false).unwrap());
+            assert_eq!(found, wanted, "{extent:?}");
+            if let Some(found) = found {
+                check(&found).unwrap();
+                let mut merged = Spec::default();
+                merge(&mut merged, &found);
+                merge(&mut merged, &found);
+                assert_eq!(merged, found);
+                let kept = Kept {
+                    allowed: found,
+                    never: Spec::default(),
+                };
+                let read = Kept::from_toml(&kept.to_toml());
+                assert_eq!(read.unwrap(), kept);
             }
+        }
+    }
+
+    #[test]
+    fn answers_reach_as_far_as_they_say() {
+        let write = |path: &str| Need::Write(path.as_bytes().to_vec());
+        let read = |path: &str| Need::Read(path.as_bytes().to_vec());
+        let program = |path: &str| Need::Program(path.as_bytes().to_vec());
+        let one = "write = ['/no/a']";
+        gives(
+            write("/no/a"),
+            Why::Unapproved,
+            Some(one),
+            Some("write = ['/no']"),
+        );
+        gives(
+            write("/home/a"),
+            Why::Unapproved,
+            Some("write = ['/home/a']"),
+            None,
+        );
+        gives(write("/a"), Why::Unapproved, Some("write = ['/a']"), None);
+        gives(
+            write("/no/dir"),
+            Why::Unapproved,
+            None,
+            Some("write = ['/no/dir']"),
+        );
+        gives(write("/no/a"), Why::Blocked, None, None);
+        gives(write("/no/a"), Why::Protected, None, None);
+        let one = "read = ['/no/a']";
+        gives(
+            read("/no/a"),
+            Why::Unreadable,
+            Some(one),
+            Some("read = ['/no']"),
+        );
+        gives(
+            program("git"),
+            Why::Command,
+            None,
+            Some("commands = ['git']"),
+        );
+        gives(program("/bin/sh"), Why::Command, None, None);
+        gives(program(""), Why::Command, None, None);
+        let module = Need::Module("a.b".to_owned());
+        gives(
+            module,
+            Why::Import,
+            Some("imports = ['a.b']"),
+            Some("imports = ['a']"),
+        );
+        let set = |name: &str| Need::Variable(name.to_owned());
+        gives(
+            set("A"),
+            Why::Environment,
+            Some("env = ['A']"),
+            Some("env = ['A']"),
+        );
+        gives(set("A*"), Why::Environment, None, None);
+        gives(Need::Bytes(3), Why::TooMuch, None, None);
+        let unknown = Switch::UnknownEvents;
+        gives(Need::Switch(unknown), Why::Switch(unknown), None, None);
+    }
+
+    #[test]
+    fn hosts_are_approved_with_their_port() {
+        let to = |host: &str, port| Need::Connect(host.to_owned(), port);
+        let both = |need: Need, part, wanted| gives(need, Why::Network(part), wanted, wanted);
+        let named = "network = {hosts = ['a.org:443']}";
+        both(to("a.org", 443), Part::All, Some(named));
+        let address = "network = {hosts = ['[::1]:40000'], lookup = false}";
+        both(to("[::1]", 40000), Part::Hosts, Some(address));
+        both(to("*.org", 443), Part::Hosts, None);
+        both(to("10.0.0.0/8", 443), Part::Hosts, None);
+        both(to("a.org", u16::MAX), Part::Hosts, None);
+        both(to("a.org", 443), Part::Block, None);
+        both(to("a.org", 443), Part::MaxConnections, None);
+        both(Need::OtherNetwork, Part::All, None);
+    }
+
+    #[test]
+    fn answers_only_add_permissions() {
+        for (text, key) in [
+            ("block = ['/x']", "block"),
+            ("max_bytes = 5", "max_bytes"),
+            ("packages = ['data']", "packages"),
+            ("network = false", "network"),
+            ("network = {ports = [1]}", "network"),
+        ] {
+            let spec = Spec::from_toml(text, false).unwrap();
+            let error = check(&spec).unwrap_err().to_string();
+            assert!(error.starts_with(key), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_as_it_is_written() {
+        let given = "write = ['/a']\nnetwork = {hosts = ['a.org:443']}\n\
+                     [never]\nread = ['/b']\nnetwork = {hosts = ['b.org:443']}\n";
+        let kept = Kept::from_toml(given).unwrap();
+        let text = kept.to_toml();
+        assert_eq!(Kept::from_toml(&text).unwrap(), kept, "{text}");
+        let mut merged = Kept::default();
+        merged.merge(&kept);
+        merged.merge(&kept);
+        assert_eq!(merged, kept);
+        let plain = Kept::from_toml("write = ['/a']").unwrap().to_toml();
+        assert_eq!(plain, format!("{HEADER}write = [\"/a\"]\n"));
+    }
+
+    #[test]
+    fn a_file_of_answers_holds_nothing_else() {
+        for (text, told) in [
+            ("never = 3", "never must be a table of the fields"),
+            (
+                "[never]\nblock = ['/x']",
+                "block cannot be in a file of approvals",
+            ),
+            ("[never]\nblok = ['/x']", "blok"),
+            ("[never.never]\nwrite = []", "never"),
+            (
+                "max_bytes = 5",
+                "max_bytes cannot be in a file of approvals",
+            ),
+            ("write = [", "line 1"),
+        ] {
+            let error = Kept::from_toml(text).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
         }
     }
 }
