@@ -17,6 +17,8 @@ use crate::python::configuration::approvals;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::callbacks::{CallEvent, Monitor, of_call, of_end};
 use crate::python::cpython::called::{Called, Returned};
+#[cfg(not(Py_3_14))]
+use crate::python::cpython::{calling, unpacked};
 use crate::python::cpython::{ffi as raw, layout};
 use crate::python::denials::denial;
 use crate::python::guard::monitoring::{self, Free, id, note_changed, while_registering};
@@ -38,6 +40,8 @@ pub fn find_tool_id(py: Python<'_>, chosen: Option<i32>) -> PyResult<Option<Free
 
 pub fn install(py: Python<'_>, free: Free) -> PyResult<()> {
     callee::prepare(py)?;
+    #[cfg(not(Py_3_14))]
+    unpacked::prepare(py)?;
     loaded::install(py)?;
     deferred::prepare(py, of_end::<Ours>)?;
     DISABLE.set(monitoring::install(py, free)?);
@@ -101,7 +105,14 @@ fn look_closely(event: CallEvent<'_>) -> Returned {
         Some(SiteAnswer::Quiet) => quiet_answer(py),
         Some(SiteAnswer::Watch) => Returned::none(py),
         Some(SiteAnswer::SwitchOff) => DISABLE.give(py),
-        None => Returned::failed(),
+        None => {
+            #[cfg(not(Py_3_14))]
+            raw::beside_pending(py, || {
+                let forgotten = unpacked::forget(&code, &offset, &callee, &first);
+                forgotten.unwrap_or_else(|error| calling::write_unraisable(py, error));
+            });
+            Returned::failed()
+        }
     }
 }
 

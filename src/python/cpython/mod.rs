@@ -23,3 +23,5 @@ pub mod once;
 pub mod process;
 pub mod replace;
 pub mod slots;
+#[cfg(all(Py_3_12, not(Py_3_14)))]
+pub mod unpacked;
