@@ -10,7 +10,6 @@ use std::time::SystemTime;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyModule, PyString};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::policy::check::ModuleOrigin;
 use crate::policy::distributions::{self, InstalledPackages, SITES};
@@ -22,8 +21,8 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::functions::Builtin;
 #[cfg(Py_3_12)]
 use crate::python::cpython::layout;
-use crate::python::cpython::objects;
 use crate::python::cpython::once::{intern, lock};
+use crate::python::cpython::{objects, process};
 use crate::python::importing::imports;
 #[cfg(Py_3_12)]
 use crate::python::importing::loaded;
@@ -262,17 +261,8 @@ pub fn module_of(native: &Native<'_>) -> Option<String> {
 /// The seconds and nanoseconds at which the first guard was made: guarded code wrote nothing before.
 static SINCE: OnceLock<(i64, i64)> = OnceLock::new();
 
-/// The clock that gives files their times, the system's last tick: clock_gettime(2).
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const CLOCK: ClockId = ClockId::RealtimeCoarse;
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-const CLOCK: ClockId = ClockId::Realtime;
-
 pub fn note_beginning() {
-    SINCE.get_or_init(|| {
-        let now = clock_gettime(CLOCK);
-        (now.tv_sec, now.tv_nsec)
-    });
+    SINCE.get_or_init(process::time_of_files);
 }
 
 /// The origin of an extension module's file, by its name and by the place it leads to.

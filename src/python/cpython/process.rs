@@ -181,6 +181,23 @@ pub fn has_other_threads(py: Python<'_>) -> PyResult<bool> {
     Ok(raw::int_value(&count) != Some(0))
 }
 
+/// The clock that files get their times from, the system's last tick: clock_gettime(2).
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const CLOCK: libc::clockid_t = libc::CLOCK_REALTIME_COARSE;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const CLOCK: libc::clockid_t = libc::CLOCK_REALTIME;
+
+/// The seconds and nanoseconds that a file would have that was changed now.
+pub fn time_of_files() -> (i64, i64) {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: it writes to `now` alone.
+    unsafe { libc::clock_gettime(CLOCK, &raw mut now) };
+    (now.tv_sec, now.tv_nsec)
+}
+
 // File descriptors as the numbers that Python code knows them by.
 
 /// Calls a function with a descriptor, to be passed to system calls; `None` for a negative number.

@@ -96,7 +96,7 @@ pub fn forget(
     for at in 2..slots.len() {
         let pair = [slots[at - 2], slots[at - 1]];
         let is_callee = pair.contains(&callee) && pair.contains(&ptr::null_mut());
-        if is_callee && slots[at] != callee && !is_tuple_of(slots[at], first) {
+        if is_callee && slots[at] != callee && !is_tuple_of(slots[at] as usize, first) {
             slots[at] = ptr::null_mut();
         }
     }
@@ -123,16 +123,16 @@ fn variables(code: &Bound<'_, PyAny>) -> PyResult<usize> {
     Ok(count)
 }
 
-/// Returns whether it is a tuple whose first item is this. The object may be freed already: its
-/// memory is read by a system call, which fails where there is none.
-fn is_tuple_of(object: *mut PyObject, first: &Bound<'_, PyAny>) -> bool {
+/// Returns whether at an address is a tuple whose first item is this. An object there may be freed
+/// already: the memory is read by a system call, which fails where there is none.
+fn is_tuple_of(address: usize, first: &Bound<'_, PyAny>) -> bool {
     let mut found = mem::MaybeUninit::<Tuple>::zeroed();
     let into = libc::iovec {
         iov_base: found.as_mut_ptr().cast(),
         iov_len: size_of::<Tuple>(),
     };
     let from = libc::iovec {
-        iov_base: object.cast(),
+        iov_base: ptr::without_provenance_mut(address),
         iov_len: size_of::<Tuple>(),
     };
     // SAFETY: it writes to `found`, as much as that holds.
