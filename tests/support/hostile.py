@@ -271,7 +271,8 @@ world = World()
 
 
 def lands_inside(path):
-    return os.path.realpath(path).startswith(world.inside + "/")
+    """In the root, or the root itself, which the system does not open for writing."""
+    return (os.path.realpath(path) + "/").startswith(world.inside + "/")
 
 
 def judge(data):
