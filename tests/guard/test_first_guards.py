@@ -1,6 +1,7 @@
 """The first guards of a process, made by many threads at once. Each in a fresh process."""
 
 import os
+import sysconfig
 
 import programs
 import pytest
@@ -101,6 +102,28 @@ def test_a_hook_that_makes_a_guard_meanwhile_is_told(tmp_path):
     told, denied = run(code, FILE=str(tmp_path / "new")).splitlines()
     assert told.startswith("RuntimeError: the audit hook is being installed")
     assert denied.startswith("AuditDenied")
+
+
+@pytest.mark.skipif(not hasattr(sysconfig, "_CONFIG_VARS_LOCK"), reason="no lock")
+def test_it_does_not_wait_for_a_thread_that_reads_the_configuration():
+    """A copy of the process lacks that thread: it would wait without end."""
+    code = """
+    import signal, sysconfig, threading
+    from fastaudit_rs import Policy
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with sysconfig._CONFIG_VARS_LOCK:
+            held.set()
+            done.wait()
+
+    threading.Thread(target=hold, daemon=True).start()
+    held.wait()
+    signal.alarm(20)
+    with Policy(read=["/"], write=[]).guard()():
+        print("made")
+    """
+    assert programs.printed(code) == "made\n"
 
 
 #: Prints the modules that the first guard imports.

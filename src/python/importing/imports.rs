@@ -55,12 +55,17 @@ const IMPORTERS: [&str; 5] = [
     "runpy",
 ];
 
+/// The directories that modules are installed in. `sysconfig` knows them as well, behind a lock that
+/// a copy of the process waits for without end if another thread held it.
 pub fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
-    let paths = calling::import(py, "sysconfig")?.invoke_method0("get_paths")?;
-    let mut paths = ["stdlib", "platstdlib", "purelib", "platlib"]
-        .into_iter()
-        .map(|name| paths.item(name)?.extract())
-        .collect::<PyResult<Vec<String>>>()?;
+    let mut paths = vec![stdlib::directory(py)?.clone()];
+    paths.extend(stdlib::extension_directory(py)?.to_str().map(str::to_owned));
+    // An application that brings its own interpreter may be without it.
+    if let Ok(site) = calling::import(py, "site")
+        && let Some(packages) = site.attr_opt("getsitepackages")?
+    {
+        paths.extend(packages.invoke0()?.extract::<Vec<String>>()?);
+    }
     // The user's own directories, and those of a distribution.
     let path = calling::import(py, "sys")?.attr("path")?;
     for entry in path.cast::<PyList>()?.iter() {

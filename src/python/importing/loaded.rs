@@ -11,6 +11,7 @@ use pyo3::types::{PyString, PyTuple, PyType};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::Once;
 use crate::python::cpython::{ffi as raw, layout};
+use crate::python::importing::stdlib::extension_directory;
 
 // Tells whether native code from outside the standard library is loaded.
 //
@@ -36,16 +37,6 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
         || any_foreign(|path| is_standard_extension(known, extensions, path));
     FOREIGN.fetch_or(foreign, Ordering::Relaxed);
     Ok(())
-}
-
-fn extension_directory(py: Python<'_>) -> PyResult<PathBuf> {
-    let sys = calling::import(py, "sys")?;
-    let mut path: PathBuf = sys.attr("base_exec_prefix")?.extract()?;
-    path.push(sys.attr("platlibdir")?.extract::<PathBuf>()?);
-    let version = py.version_info();
-    path.push(format!("python{}.{}", version.major, version.minor));
-    path.push("lib-dynload");
-    Ok(path)
 }
 
 fn is_standard_extension(known: &StandardLibrary, directory: &Path, path: &Path) -> bool {

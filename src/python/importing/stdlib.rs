@@ -1,5 +1,7 @@
 //! The directory of the standard library, and its code.
 
+use std::path::PathBuf;
+
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -11,14 +13,17 @@ use crate::python::cpython::once::{Once, intern};
 static STANDARD_LIBRARY: Once<String> = Once::new();
 
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    directory(py).map(|_| ())
+}
+
+pub fn directory(py: Python<'_>) -> PyResult<&String> {
     STANDARD_LIBRARY.get_or_try_init(py, || {
         let file = calling::import(py, "os")?.attr("__file__")?;
         let file = file.extract::<String>()?;
         let directory = file.rsplit_once(['/', '\\']);
         let directory = directory.map_or("", |(directory, _)| directory);
         Ok::<_, PyErr>(directory.to_owned())
-    })?;
-    Ok(())
+    })
 }
 
 /// Returns whether code is the standard library's, and of no installed package, by its file's name.
@@ -55,4 +60,15 @@ pub fn is_function_of_library(
     let rest = file.strip_prefix(directory.as_str());
     let rest = rest.and_then(|rest| rest.strip_prefix(['/', '\\'])?.strip_prefix(module));
     Ok(own == name && rest.is_some_and(|rest| rest.starts_with(['.', '/', '\\'])))
+}
+
+/// Where the extension modules of the standard library are.
+pub fn extension_directory(py: Python<'_>) -> PyResult<PathBuf> {
+    let sys = calling::import(py, "sys")?;
+    let mut path: PathBuf = sys.attr("base_exec_prefix")?.extract()?;
+    path.push(sys.attr("platlibdir")?.extract::<PathBuf>()?);
+    let version = py.version_info();
+    path.push(format!("python{}.{}", version.major, version.minor));
+    path.push("lib-dynload");
+    Ok(path)
 }
