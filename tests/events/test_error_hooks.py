@@ -5,6 +5,7 @@ import sys
 import threading
 
 import pytest
+from programs import printed
 
 from fastaudit_rs import Policy, mk_audit
 
@@ -107,3 +108,19 @@ def test_fastaudit_denies_it(capsys):
         drop()
     assert [denied.event for denied in guard.violations] == ["sys.unraisablehook"] * 2
     capsys.readouterr()
+
+
+def test_what_the_package_needs_to_judge_it_is_imported_before():
+    """`atexit` is: a policy that lets code import little denies it to the guard as well."""
+    code = """
+    import sys
+    from fastaudit_rs import AuditDenied, Policy
+    make = Policy(imports=["json"]).guard(monitor_calls=False)
+    sys.modules.pop("atexit", None)
+    with make():
+        try:
+            sys.audit("sys.unraisablehook", (), ValueError("x"))
+        except AuditDenied as denied:
+            print(denied.event)
+    """
+    assert printed(code) == ""

@@ -361,13 +361,21 @@ def poke(objects):
     (deed,) = chance.choices(EACH, WEIGHTS)
     name = chance.choice(SLOTS) if chance.random() < 0.4 else chance.choice(names_of(one))
     given = arguments(objects)
-    if name in HARMLESS_NOT or _getattr(one, "__name__", None) in HARMLESS_NOT:
+    if name in HARMLESS_NOT or own_name(one) in HARMLESS_NOT:
         return
     last[:] = [deed.__name__, safe_repr(one), name, [safe_repr(value) for value in given]]
     if SHOWN:
         _write(2, (" ".join(map(str, last)) + "\n").encode("utf-8", "replace"))
     with contextlib.suppress(BaseException):
         deed(objects, one, name, given)
+
+
+def own_name(one):
+    try:
+        return _getattr(one, "__name__", None)
+    except BaseException:
+        # What a poke has derived may fail as it is asked.
+        return None
 
 
 def safe_repr(one):

@@ -18,5 +18,5 @@ QUIET = f"-Wignore:Python 3.{sys.version_info.minor} cannot watch calls:RuntimeW
 def printed(code, *args, options=(), **kwargs):
     """What Python code prints; it must end well, without a word to standard error."""
     done = ran(code, *args, options=(QUIET, *options), **kwargs)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), f"{done.returncode}: {done.stderr[-2000:]}"
     return done.stdout

@@ -13,9 +13,11 @@ use crate::python::importing::loaded::{self, StandardLibrary};
 
 const MAX_WRAPPERS: usize = 32;
 
-/// Called before any call is seen.
+/// Called before any callee is looked at: an import under a guard would be judged.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     layout::prepare(py)?;
+    // PyO3 imports the module of this class as it is first asked for.
+    let _ = py.None().bind(py).cast::<PyWeakrefProxy>();
     StandardLibrary::get(py).map(|_| ())
 }
 

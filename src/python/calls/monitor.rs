@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 
-use crate::python::callees::{callee, callee_cache as cache, caller};
+use crate::python::callees::{callee_cache as cache, caller};
 use crate::python::calls::ask::{self, DISABLE, NativeCall, SiteAnswer};
 use crate::python::calls::{deferred, named};
 use crate::python::configuration::approvals;
@@ -39,7 +39,6 @@ pub fn find_tool_id(py: Python<'_>, chosen: Option<i32>) -> PyResult<Option<Free
 }
 
 pub fn install(py: Python<'_>, free: Free) -> PyResult<()> {
-    callee::prepare(py)?;
     #[cfg(not(Py_3_14))]
     unpacked::prepare(py)?;
     loaded::install(py)?;
