@@ -69,6 +69,13 @@ class Kernel:
         ran.status = self.reply(request)["status"]
         return ran
 
+    def wait_for_output(self, request):
+        """Wait until a cell that was sent has printed something."""
+        while True:
+            message = self.client.get_iopub_msg(timeout=TIMEOUT)
+            if message["parent_header"].get("msg_id") == request and message["msg_type"] == "stream":
+                return
+
     def reply(self, request):
         """The content of the reply to a request on the shell's channel."""
         while True:

@@ -413,8 +413,7 @@ class TestWhatKernelsDo:
         request = shared_kernel.client.execute(
             "%%audit\nimport time\nprint('begun', flush=True)\ntime.sleep(60)"
         )
-        while shared_kernel.client.get_iopub_msg(timeout=60)["msg_type"] != "stream":
-            pass
+        shared_kernel.wait_for_output(request)
         shared_kernel.manager.interrupt_kernel()
         assert "KeyboardInterrupt" in shared_kernel.finish(request).error
         assert run("open('out.txt', 'w').close()").status == "ok"
