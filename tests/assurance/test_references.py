@@ -169,4 +169,4 @@ def test_nothing_is_kept_of_calls(places):
 
 def test_a_loss_is_seen():
     kept = []
-    assert max(grown(lambda: kept.append(object()))) >= ROUNDS
+    assert max(grown(lambda: kept.append(object()))) > ROUNDS // 2

@@ -73,7 +73,8 @@ class Kernel:
         """Wait until a cell that was sent has printed something."""
         while True:
             message = self.client.get_iopub_msg(timeout=TIMEOUT)
-            if message["parent_header"].get("msg_id") == request and message["msg_type"] == "stream":
+            is_of_cell = message["parent_header"].get("msg_id") == request
+            if is_of_cell and message["msg_type"] == "stream":
                 return
 
     def reply(self, request):
