@@ -42,7 +42,7 @@ Row = tuple[int, int, Callable[[], object]]
 
 
 def double(number: int) -> int:
-    """Return twice the number: a host's function."""
+    """Return twice the number: a tool of the host."""
     return 2 * number
 
 
@@ -77,7 +77,7 @@ def first_process() -> None:
 
 
 def smolagents() -> LocalPythonExecutor:
-    """Its executor, with the host's function."""
+    """Its executor, with the host's tool."""
     executor = LocalPythonExecutor([], additional_functions={"double": double})
     executor.send_tools({"sum": sum})
     return executor
@@ -87,9 +87,9 @@ def rows(stack: ExitStack) -> dict[Key, Row]:
     """The rows, by kind and place."""
     limits = Limits(memory="2G", wall_seconds=None)
     tools = {"double": double}
-    here = stack.enter_context(POLICY.session(functions=tools))
+    here = stack.enter_context(POLICY.session(tools=tools))
     sandbox = stack.enter_context(Sandbox(POLICY, limits))
-    inside = stack.enter_context(sandbox.session(functions=tools, calls=10**9))
+    inside = stack.enter_context(sandbox.session(tools=tools, calls=10**9))
     monty = stack.enter_context(pydantic_monty.Monty(min_processes=2))
     checkout = stack.enter_context(monty.checkout())
     smol = smolagents()

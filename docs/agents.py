@@ -138,7 +138,7 @@ def loop(session: Session, host: Host) -> Iterator[str]:
 def session_of(place: str, host: Host) -> Iterator[Session]:
     """A session in this process (`here`) or in a sandbox."""
     policy = Policy.preset("workspace")
-    functions: dict[str, Callable[..., object]] = {
+    tools: dict[str, Callable[..., object]] = {
         "save": host.save,
         "fetch": host.fetch,
         "ask_expert": host.ask_expert,
@@ -146,7 +146,7 @@ def session_of(place: str, host: Host) -> Iterator[Session]:
     if place == "here":
         work = host.base / "work"
         work.mkdir()
-        with policy.session(directory=work, functions=functions, on_ask=host.on_ask) as session:
+        with policy.session(directory=work, tools=tools, on_ask=host.on_ask) as session:
             yield session
         return
     # The kernel holds what may be asked for, the guard in the sandbox asks.
@@ -154,7 +154,7 @@ def session_of(place: str, host: Host) -> Iterator[Session]:
     limits = Limits(wall_seconds=60)
     with (
         Sandbox(policy, limits, ask_up_to=most) as sandbox,
-        sandbox.session(functions=functions, on_ask=host.on_ask) as session,
+        sandbox.session(tools=tools, on_ask=host.on_ask) as session,
     ):
         yield session
 

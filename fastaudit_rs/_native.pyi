@@ -995,7 +995,7 @@ class Policy:
     def session(
         self,
         *,
-        functions: Mapping[str, Callable[..., Any]] | None = None,
+        tools: Mapping[str, Callable[..., Any]] | None = None,
         directory: _Path | None = None,
         timeout: float | None = None,
         output: int | str | None = "10M",
@@ -1012,7 +1012,7 @@ class Policy:
         same methods and a process of its own.
 
         Args:
-            functions: Functions of the host that steps may call, by name, as if by `tool`.
+            tools: Functions of the host that steps may call, by name, as if by `tool`.
             directory: Its first current directory, that of the process by default. If it is given,
                 `Result.changed` has the files that change in it, on Linux.
             timeout: The seconds that a step may take.

@@ -25,6 +25,8 @@ _MEANT = {
     "callback": "before_deny",
     "cpu": "cpu_percent",
     "cwd": "parent",
+    "function": "tools",
+    "functions": "tools",
     "oks": "write",
     "paths": "write",
     "ram": "memory",

@@ -80,7 +80,7 @@ class Ours:
             self.place,  # type: ignore[arg-type]
             authorized_imports=additional_authorized_imports,
             max_print_outputs_length=max_print_outputs_length or PRINTED,
-            functions=additional_functions,
+            tools=additional_functions,
             timeout=timeout_seconds,
         )
 

@@ -23,7 +23,7 @@ def make_server(directory: str) -> MCPServer[Any]:
     """A server whose code may write below a directory."""
     policy = Policy.preset("notebook").replace(write=[directory])
     shop = server(
-        lambda: policy.session(functions={"price": price}, directory=directory, timeout=60),
+        lambda: policy.session(tools={"price": price}, directory=directory, timeout=60),
         name="shop",
         instructions="price(item) is a function for run_python.",
     )

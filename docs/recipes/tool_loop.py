@@ -14,7 +14,7 @@ def look_up(item: str) -> float:
 
 
 #: The code may write below the current directory, and reach and start nothing else. Names last.
-session = Policy.preset("workspace").session(functions={"look_up": look_up}, timeout=60)
+session = Policy.preset("workspace").session(tools={"look_up": look_up}, timeout=60)
 
 
 def answer(model: Callable[[list[Message]], Message], question: str) -> str:

@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from .. import Policy
-from ..sessions.base import Functions, Session
+from ..sessions.base import Session, Tools
 from .steps import Place, Steps, as_data, described
 
 try:
@@ -58,7 +58,7 @@ def python_tool(
     *,
     name: str = "python",
     description: str | None = None,
-    functions: Functions | None = None,
+    tools: Tools | None = None,
     **options: Any,
 ) -> PythonTool:
     r"""Make a tool that runs a model's code in a session: names last from call to call.
@@ -70,8 +70,8 @@ def python_tool(
         policy: The policy of the code; or a session, which is the host's to close.
         place: In this process, or in a sandbox: a process that the kernel confines.
         name: The name of the tool.
-        description: Its description for the model; the default tells of the functions.
-        functions: Functions of the host that the code may call, with the host's rights.
+        description: Its description for the model; the default tells of the tools.
+        tools: Functions of the host that the code may call, by name, with the host's rights.
         **options: Other arguments of `Policy.session` or `Sandbox.session`: ``timeout``,
             ``on_ask``; ``directory`` in this process, ``limits`` and ``ask_up_to`` in a sandbox.
 
@@ -86,9 +86,9 @@ def python_tool(
         ('It ran, and printed nothing.', 'value:\n42')
         >>> tool.close()
     """
-    if functions is not None:
-        options["functions"] = functions
+    if tools is not None:
+        options["tools"] = tools
     steps = Steps(policy, place, **options)
-    tool = PythonTool(name=name, description=description or described(functions))
+    tool = PythonTool(name=name, description=description or described(tools))
     tool._steps = steps
     return tool

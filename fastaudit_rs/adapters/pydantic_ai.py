@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from .. import Policy
-from ..sessions.base import Functions, Session
+from ..sessions.base import Session, Tools
 from .steps import Place, Steps, as_data, check, described
 
 try:
@@ -29,9 +29,9 @@ class PythonToolset(FunctionToolset[Any]):
         policy: The policy of the code; or a session, which is the host's to close.
         place: In this process, or in a sandbox: a process that the kernel confines.
         name: The name of the tool.
-        description: Its description for the model; the default tells of the functions.
+        description: Its description for the model; the default tells of the tools.
         id: The id of the toolset.
-        functions: Functions of the host that the code may call, with the host's rights.
+        tools: Functions of the host that the code may call, by name, with the host's rights.
         **options: Other arguments of `Policy.session` or `Sandbox.session`: ``timeout``,
             ``on_ask``; ``directory`` in this process, ``limits`` and ``ask_up_to`` in a sandbox.
 
@@ -53,15 +53,15 @@ class PythonToolset(FunctionToolset[Any]):
         name: str = "python",
         description: str | None = None,
         id: str | None = None,
-        functions: Functions | None = None,
+        tools: Tools | None = None,
         **options: Any,
     ) -> None:
         check(policy, place)
-        if functions is not None:
-            options["functions"] = functions
+        if tools is not None:
+            options["tools"] = tools
         super().__init__(id=id)
         self._given = (policy, place, options)
-        self._name, self._description = name, description or described(functions)
+        self._name, self._description = name, description or described(tools)
         self._steps: Steps | None = None
         if isinstance(policy, Session):
             self._steps = Steps(policy, place, **options)

@@ -58,7 +58,7 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
         max_print_outputs_length: The characters of output that are kept.
         timeout: The seconds that a step may take; ``None`` for those of the session, which has no
             limit of its own in this process and ``limits.wall_seconds`` in a sandbox.
-        **options: Other arguments of `Policy.session` or `Sandbox.session`: ``functions``,
+        **options: Other arguments of `Policy.session` or `Sandbox.session`: ``tools``,
             ``on_ask``; ``directory`` in this process, ``limits`` and ``ask_up_to`` in a sandbox.
 
     Raises:
@@ -105,7 +105,7 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
             self._steps.run("", inputs=variables)
 
     def send_tools(self, tools: dict[str, Callable[..., Any]]) -> None:
-        """Give each step functions of the host; they take back their names from earlier steps."""
+        """Give each step tools of the host; they take back their names from earlier steps."""
         self._tools = dict(tools)
         if _FINAL in tools:
             self._tools[_FINAL] = self._final(tools[_FINAL])

@@ -15,8 +15,8 @@ from .._text import valid_data
 from ..results import Error, Result
 from ..sandbox.host.process import ProcessEnded, SandboxError
 from ..sandbox.host.sandbox import Sandbox
-from ..sessions.arguments import is_async
-from ..sessions.base import Functions, Session
+from ..sessions.arguments import is_async, tools_of
+from ..sessions.base import Session, Tools
 from ..sessions.guest import RUNS_ON
 
 #: Where code runs: in this process, under a guard, or in a sandbox, behind the kernel.
@@ -36,12 +36,12 @@ imports and the working directory last from call to call. Operations that a poli
 again when they are tried again."""
 
 
-def described(functions: Functions | None) -> str:
-    """The description of a tool whose code may call functions of the host."""
+def described(tools: Tools | None) -> str:
+    """The description of a tool whose code may call tools of the host."""
     lines = [DESCRIPTION]
-    if functions:
+    if tools:
         lines.append("It may call these functions:")
-    for name, function in (functions or {}).items():
+    for name, function in tools_of(tools).items():
         try:
             signature = str(inspect.signature(function))
         except (TypeError, ValueError):
@@ -128,11 +128,11 @@ class Steps:
         self,
         code: str,
         inputs: Mapping[str, object] | None = None,
-        functions: Functions | None = None,
+        tools: Tools | None = None,
         timeout: float | None = None,
     ) -> Result:
         """Run a step as `Session.run` does, after those that were asked for before."""
-        run = partial(self.session.run, code, inputs=inputs, functions=functions, timeout=timeout)
+        run = partial(self.session.run, code, inputs=inputs, tools=tools, timeout=timeout)
         with self._turn():
             try:
                 ran = run()

@@ -30,7 +30,7 @@ def identifier(argument: str, name: object) -> str:
     return name
 
 
-def functions_of(given: object) -> dict[str, Callable[..., Any]]:
+def tools_of(given: object) -> dict[str, Callable[..., Any]]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -38,17 +38,15 @@ def functions_of(given: object) -> dict[str, Callable[..., Any]]:
         names = [getattr(one, "__name__", None) or type(one).__name__ for one in several]
         pairs = ", ".join(f"{name!r}: {name}" for name in names[:3] if name.isidentifier())
         raise TypeError(
-            f"functions must be a mapping from names, not {type(given).__name__}: "
+            f"tools must be a mapping from names, not {type(given).__name__}: "
             f"write {{{pairs or repr('name') + ': function'}}}"
         )
     found: dict[str, Callable[..., Any]] = {}
     for name, function in given.items():
-        found[identifier("functions", name)] = function
+        found[identifier("tools", name)] = function
         if not callable(function):
             kind = type(function).__name__
-            raise TypeError(
-                f"functions[{name!r}] must be a function, not {kind}: inputs= takes values"
-            )
+            raise TypeError(f"tools[{name!r}] must be a function, not {kind}: inputs= takes values")
     return found
 
 
@@ -74,7 +72,7 @@ def inputs_of(given: object) -> bytes:
         return pack(values, place="inputs") if values else b""
     except NotData as wrong:
         called = any(map(callable, values.values()))
-        instead = "functions= takes functions" if called else "data, arrays and frames can"
+        instead = "tools= takes functions" if called else "data, arrays and frames can"
         raise TypeError(f"{wrong}: {instead}") from None
 
 

@@ -22,8 +22,8 @@ SNAPSHOTS = 8
 FOREIGN = "the session is one of another process: make one in this process"
 BUSY = "the session runs a step already: wait for its end, or call interrupt()"
 
-#: Functions of the host that a step may call, by the names that it calls them by.
-Functions = Mapping[str, Callable[..., Any]]
+#: Tools: functions of the host that a step may call, by the names that it calls them by.
+Tools = Mapping[str, Callable[..., Any]]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class StepRequest(NamedTuple):
 
     code: str
     inputs: Mapping[str, object] | None
-    functions: Functions | None
+    tools: Tools | None
     timeout: float | None
 
 
@@ -71,7 +71,7 @@ class Session(Closing):
         code: str,
         *,
         inputs: Mapping[str, object] | None = None,
-        functions: Functions | None = None,
+        tools: Tools | None = None,
         timeout: float | None = None,
     ) -> Result:
         """Run a step, and wait for its end.
@@ -80,7 +80,7 @@ class Session(Closing):
             code: Python code; ``await`` may stand at its top level.
             inputs: Values for names of the step, and of those after it: data, arrays of numpy and
                 frames of pandas. They are copied.
-            functions: Functions of the host for names of this step and of those after it, besides
+            tools: Functions of the host for names of this step and of those after it, besides
                 those of the session. They run with the host's rights; arguments and results are
                 data, and copied.
             timeout: The seconds that it may take; the session's own limit by default.
@@ -94,7 +94,7 @@ class Session(Closing):
             TypeError: An argument has another type, or an input is no data.
             ValueError: An argument has a wrong value: no identifier, a negative `timeout`.
         """
-        return self._run(StepRequest(code, inputs, functions, timeout))
+        return self._run(StepRequest(code, inputs, tools, timeout))
 
     @abstractmethod
     def _run(self, request: StepRequest) -> Result: ...
@@ -105,14 +105,14 @@ class Session(Closing):
         code: str,
         *,
         inputs: Mapping[str, object] | None = None,
-        functions: Functions | None = None,
+        tools: Tools | None = None,
         timeout: float | None = None,
     ) -> Result:
         """Run a step as `run` does, without stopping the event loop. Cancelling it interrupts it.
 
-        Functions that are coroutines run in this event loop.
+        Tools that are coroutine functions run in this event loop.
         """
-        return await self._arun(StepRequest(code, inputs, functions, timeout))
+        return await self._arun(StepRequest(code, inputs, tools, timeout))
 
     @abstractmethod
     async def _arun(self, request: StepRequest) -> Result: ...
@@ -123,7 +123,7 @@ class Session(Closing):
         code: str,
         *,
         inputs: Mapping[str, object] | None = None,
-        functions: Functions | None = None,
+        tools: Tools | None = None,
         timeout: float | None = None,
     ) -> "Stream":
         """Run a step as `arun` does, and have its output as it comes.
@@ -135,16 +135,16 @@ class Session(Closing):
             ...         print(output.name, output.text)
             ...     return stream.result
         """
-        return self._stream(StepRequest(code, inputs, functions, timeout))
+        return self._stream(StepRequest(code, inputs, tools, timeout))
 
     @abstractmethod
     def _stream(self, request: StepRequest) -> "Stream": ...
 
     @abstractmethod
     def interrupt(self) -> bool:
-        """End the step that runs, by an exception in it: from another thread, or in a function.
+        """End the step that runs, by an exception in it: from another thread, or in a tool.
 
-        A function of the host ends first; the step does nothing after a call of it.
+        A tool ends first; the step does nothing after a call of it.
 
         Returns:
             True if a step runs. `Result.killed_by` of it is ``"interrupt"``.

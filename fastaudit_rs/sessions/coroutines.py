@@ -93,7 +93,7 @@ class _Answers:
 
 
 class Caller:
-    """The context of the caller that runs a step: functions of the host see its variables."""
+    """The context of the caller that runs a step: tools see its variables."""
 
     def __init__(self) -> None:
         self.context = contextvars.copy_context()
@@ -118,13 +118,13 @@ class HostLoop:
         if self._running is None:
             loop = asyncio.new_event_loop()
             run = loop.run_forever
-            thread = threading.Thread(target=run, name="fastaudit_rs: functions", daemon=True)
+            thread = threading.Thread(target=run, name="fastaudit_rs: tools", daemon=True)
             thread.start()
             self._running = loop, thread
         return self._running[0]
 
     def close(self) -> None:
-        """Stop it, and close it unless a function of the host holds it up."""
+        """Stop it, and close it unless a tool holds it up."""
         running, self._running = self._running, None
         if running is None:
             return
@@ -137,7 +137,7 @@ class HostLoop:
 
 
 class Coroutines:
-    """The calls of coroutine functions that are under way: the host's side."""
+    """The calls of tools that are coroutines, under way: the host's side."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller

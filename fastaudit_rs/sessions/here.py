@@ -18,8 +18,8 @@ from .._native import MONITORING
 from ..approvals import Approvals
 from ..results import Result
 from . import step
-from .arguments import count, functions_of, identifier, inputs_of, is_async, seconds, size, text_of
-from .base import BUSY, FOREIGN, SNAPSHOTS, Functions, Output, Session, StepRequest, Stream
+from .arguments import count, identifier, inputs_of, is_async, seconds, size, text_of, tools_of
+from .base import BUSY, FOREIGN, SNAPSHOTS, Output, Session, StepRequest, Stream, Tools
 from .coroutines import Caller, Coroutines
 from .guest import Guest, Running, StepJob, awaited, wait
 from .output import Capture, Name, of_host
@@ -55,7 +55,7 @@ class HereSession(Session):
         self,
         policy: Policy,
         *,
-        functions: Functions | None = None,
+        tools: Tools | None = None,
         directory: "str | os.PathLike[str] | None" = None,
         timeout: float | None = None,
         output: int | str | None = "10M",
@@ -99,19 +99,19 @@ class HereSession(Session):
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._name = f"fastaudit_rs session {next(_numbers)}"
-        self._functions = self._made(functions)
+        self._tools = self._made(tools)
         self._begin()
 
     def _begin(self) -> None:
         is_here = self._perms._in_force if self._policy.threads != "deny" else None
         self._guest = Guest(self._perms, self._directory, Capture(self._most, is_here), self._name)
-        self._steps = StepQueue(self._policy, self._functions, self._most)
+        self._steps = StepQueue(self._policy, self._tools, self._most)
         self._end = weakref.finalize(self, _end, self._guest, self._steps)
         self._end.atexit = False
 
-    def _made(self, functions: Functions | None) -> dict[str, Callable[..., Any]]:
+    def _made(self, tools: Tools | None) -> dict[str, Callable[..., Any]]:
         made: dict[str, Callable[..., Any]] = {}
-        for name, function in functions_of(functions).items():
+        for name, function in tools_of(tools).items():
             if is_async(function):
                 if self._coroutines is None:
                     self._coroutines = Coroutines(self._caller)
@@ -151,21 +151,21 @@ class HereSession(Session):
         copies: dict[str, Any] = unpack(packed, own=True) if packed else {}
         with self._lock:
             self._check()
-        made = self._made(request.functions)
+        made = self._made(request.tools)
         return functools.partial(self._start, text, copies, made, limit)
 
     def _start(
         self,
         code: str,
         inputs: dict[str, Any],
-        functions: dict[str, Any],
+        tools: dict[str, Any],
         limit: float | None,
         notify: Callable[[], object],
         serve: Callable[[Coroutines], object],
     ) -> Running:
         with self._lock:
             self._check()
-            # A step that is refused leaves the functions of the one that runs where they are.
+            # A step that is refused leaves the tools of the one that runs where they are.
             if self._coroutines is not None:
                 serve(self._coroutines)
             self._caller.context = contextvars.copy_context()
@@ -173,7 +173,7 @@ class HereSession(Session):
 
             def work() -> step.Outcome:
                 try:
-                    return steps.run(guest.output, code, inputs, functions)
+                    return steps.run(guest.output, code, inputs, tools)
                 except BaseException:
                     steps.shown.end()
                     raise
@@ -292,7 +292,7 @@ class HereSession(Session):
         if job is None:
             return False
         job.stop("interrupt")
-        # A step whose function calls this does nothing after that function has returned.
+        # A step whose tool calls this does nothing after that tool has returned.
         job.interrupt(self._guest)
         return True
 

@@ -20,13 +20,13 @@ class StepQueue:
     """The state of the steps of a session, which the thread of the guest alone touches."""
 
     def __init__(
-        self, policy: Policy, functions: dict[str, Callable[..., Any]], most: int | None
+        self, policy: Policy, tools: dict[str, Callable[..., Any]], most: int | None
     ) -> None:
         self.loop = step.Loop()
         self.sources = step.Sources(policy)
         self.shown = Shown(step.VALUE if most is None else most)
         self.number = 0
-        self.functions = functions
+        self.tools = tools
         self.names: dict[str, Any] = {}
         self.before: _State | None = None
         self.snapshots: dict[int, _State] = {}
@@ -44,21 +44,21 @@ class StepQueue:
             "exit": _exit,
             "quit": _exit,
             "input": _input,
-            **self.functions,
+            **self.tools,
         }
         self.names.update(self.own)
 
     def run(
-        self, output: Capture, code: str, inputs: dict[str, Any], functions: dict[str, Any]
+        self, output: Capture, code: str, inputs: dict[str, Any], tools: dict[str, Any]
     ) -> step.Outcome:
         output.begin()
         before = self._now()
         self.before = None
         self.before = before
         self.names.update(inputs)
-        if functions:
-            self.own.update(functions)
-            self.names.update(functions)
+        if tools:
+            self.own.update(tools)
+            self.names.update(tools)
         self.number += 1
         self.shown.begin()
         return step.run(self.names, code, self.number, self.loop, self.shown, self.sources)

@@ -144,12 +144,14 @@ def test_a_description_tells_of_functions():
         def __call__(self):
             pass
 
-    functions = {"ask": ask, "most": Unsigned(), "plain": lambda a, *b: 0}
-    told = described(functions).splitlines()
+    tools = {"ask": ask, "most": Unsigned(), "plain": lambda a, *b: 0}
+    told = described(tools).splitlines()
     assert told[-3] == "- await ask(question: str) -> str: Ask somebody."
     assert told[-2] == "- most(...): Do something."
     assert told[-1] == "- plain(a, *b)"
     assert "functions" not in described(None)
+    with pytest.raises(TypeError, match="tools must be a mapping from names, not list"):
+        described([ask])
 
 
 @pytest.mark.parametrize("module", ["smolagents", "langchain", "pydantic_ai"])

@@ -67,7 +67,7 @@ def test_a_conversation_of_five_steps(make, is_async, tmp_path):
         kept[name] = text
         return len(text)
 
-    tool = make(functions={"keep": keep})
+    tool = make(tools={"keep": keep})
     assert "- keep(name: str, text: str) -> int: Keep a note." in tool.description
     script = [
         calls("primes = [2, 3, 5]"),
@@ -152,7 +152,7 @@ def test_threads_take_turns(make):
 
 
 def test_a_session_of_the_host():
-    with POLICY.session(functions={"double": lambda x: 2 * x}) as session:
+    with POLICY.session(tools={"double": lambda x: 2 * x}) as session:
         tool = python_tool(session, name="run", description="Run.")
         assert (tool.name, tool.description, tool.session) == ("run", "Run.", session)
         assert tool.invoke({"code": "x = double(4)\nx"}) == "value:\n8"

@@ -63,7 +63,7 @@ def test_a_conversation_of_five_steps(place, is_async):
         "primes[3]",
         "primes.append(7)\nsum(primes)",
     )
-    agent = Agent(model, toolsets=[PythonToolset(POLICY, place, functions={"keep": keep})])
+    agent = Agent(model, toolsets=[PythonToolset(POLICY, place, tools={"keep": keep})])
     ran = asyncio.run(agent.run("Sum.")) if is_async else agent.run_sync("Sum.")
     assert ran.output == "It is 17."
     told = [answer.content for answer in answers(ran)]

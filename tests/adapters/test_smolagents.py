@@ -286,7 +286,7 @@ def test_a_session_of_the_host():
         with GuardedExecutor(session) as executor:
             assert executor("x = 1").output == 1
         assert session.get("x") == 1
-        for wrong in ({"authorized_imports": []}, {"place": "sandbox"}, {"functions": {}}):
+        for wrong in ({"authorized_imports": []}, {"place": "sandbox"}, {"tools": {}}):
             with pytest.raises(TypeError, match="session"):
                 GuardedExecutor(session, **wrong)
 

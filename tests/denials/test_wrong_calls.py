@@ -154,26 +154,29 @@ STEPS = [
     ("session.run(3)", "code must be a str, not int"),
     ("session.run(Path('a.py'))", "code must be a str, not PosixPath: write path.read_text()"),
     ("session.run('1', input={})", "Session.run() has no argument 'input'. Did you mean 'inputs'?"),
-    ("session.run('1', function={})", "Did you mean 'functions'? It takes code, inputs, functions"),
+    (
+        "session.run('1', function={})",
+        "Did you mean 'tools'? It takes code, inputs, tools, timeout.",
+    ),
     ("session.run('1', wall_seconds=3)", "Limits(wall_seconds=…)) has it"),
     ("asyncio.run(session.arun('1', input={}))", "Did you mean 'inputs'?"),
     ("session.stream('1', input={})", "Did you mean 'inputs'?"),
-    ("session.run('1', functions=[price])", "not list: write {'price': price}"),
-    ("session.run('1', functions=price)", "not function: write {'price': price}"),
-    ("session.run('1', functions=[lambda: 1])", "not list: write {'name': function}"),
+    ("session.run('1', tools=[price])", "not list: write {'price': price}"),
+    ("session.run('1', tools=price)", "not function: write {'price': price}"),
+    ("session.run('1', tools=[lambda: 1])", "not list: write {'name': function}"),
     (
-        "session.run('1', functions={'a b': price})",
+        "session.run('1', tools={'a b': price})",
         "'a b' is no name that code can have: write 'a_b'",
     ),
     (
-        "session.run('1', functions={'class': price})",
+        "session.run('1', tools={'class': price})",
         "'class' is no name that code can have: write 'class_'",
     ),
-    ("session.run('1', functions={'1': price})", "functions: '1' is no name that code can have"),
-    ("session.run('1', functions={1: price})", "functions: names must be str, not int"),
+    ("session.run('1', tools={'1': price})", "tools: '1' is no name that code can have"),
+    ("session.run('1', tools={1: price})", "tools: names must be str, not int"),
     (
-        "session.run('1', functions={'a': 1})",
-        "functions['a'] must be a function, not int: inputs= takes values",
+        "session.run('1', tools={'a': 1})",
+        "tools['a'] must be a function, not int: inputs= takes values",
     ),
     (
         "session.run('1', inputs=[1])",
@@ -190,7 +193,7 @@ STEPS = [
     ("session.run('1', inputs={'x': [1, object()]})", "inputs['x'][1] is an object of object"),
     (
         "session.run('1', inputs={'f': price})",
-        "which cannot be passed by value: functions= takes functions",
+        "which cannot be passed by value: tools= takes functions",
     ),
     ("session.run('1', timeout=-1)", "timeout must be positive, not -1"),
     ("session.run('1', timeout=0)", "timeout must be positive, not 0"),
@@ -203,10 +206,10 @@ STEPS = [
     ),
 ]
 SESSIONS = [
-    ("make(function={})", "session() has no argument 'function'. Did you mean 'functions'?"),
+    ("make(function={})", "session() has no argument 'function'. Did you mean 'tools'?"),
     ("make(on_aks=print)", "session() has no argument 'on_aks'. Did you mean 'on_ask'?"),
     ("make(write=['.'])", "Policy(write=…) has it"),
-    ("make(functions=[price])", "not list: write {'price': price}"),
+    ("make(tools=[price])", "not list: write {'price': price}"),
     ("make(timeout=-1)", "timeout must be positive, not -1"),
     ("make(on_ask=3)", "on_ask must be"),
     ("make(on_ask=print, ask_seconds=-1)", "ask_seconds"),
@@ -288,7 +291,7 @@ class TestSessions:
         fails(code, says, {"make": makes_sessions, "price": price})
 
     def test_a_step_in_a_step(self, session):
-        ran = session.run("f()", functions={"f": lambda: session.run("1")})
+        ran = session.run("f()", tools={"f": lambda: session.run("1")})
         assert str(ran.error) == (
             "RuntimeError: the session runs a step already: wait for its end, or call interrupt()"
         )

@@ -24,7 +24,7 @@ class TestSessions:
         manager.create("one")
         manager.create("two")
         began = time.time()
-        with manager.session("one", functions={"twice": lambda a: 2 * a}) as session:
+        with manager.session("one", tools={"twice": lambda a: 2 * a}) as session:
             ran = [session.run("x = twice(21)"), session.run("1 / 0")]
             ran.append(manager.run("one", "print(1)", ["a", "b"]))
             ran.append(asyncio.run(session.arun("open('a', 'w').write(str(x))")))

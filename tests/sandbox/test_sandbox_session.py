@@ -1,4 +1,4 @@
-"""Sessions in sandboxes: steps in one process, values in and out, functions of the host."""
+"""Sessions in sandboxes: steps in one process, values in and out, tools of the host."""
 
 import asyncio
 import inspect
@@ -53,7 +53,7 @@ class Refused(Exception):
     pass
 
 
-class TestFunctions:
+class TestTools:
     @pytest.fixture
     def session(self, shared):
         async def slow(value, seconds):
@@ -65,8 +65,8 @@ class TestFunctions:
                 raise Refused("no")
             raise {"key": KeyError("k"), "value": ValueError("v", 1)}[kind]
 
-        functions = {"add": add, "slow": slow, "fail": fail, "strange": object}
-        with shared.session(functions=functions) as made:
+        tools = {"add": add, "slow": slow, "fail": fail, "strange": object}
+        with shared.session(tools=tools) as made:
             yield made
 
     def test_calls(self, session):
@@ -78,7 +78,7 @@ class TestFunctions:
         assert session.names == ["inspect"]
 
     def test_those_of_a_step_last(self, session):
-        assert session.run("double(4)", functions={"double": lambda x: 2 * x}).value == 8
+        assert session.run("double(4)", tools={"double": lambda x: 2 * x}).value == 8
         assert session.run("double(5)").value == 10
         session.reset()
         assert session.run("double(5)").error.kind == "NameError"
@@ -103,7 +103,7 @@ class TestFunctions:
         assert session.run(inspect.cleandoc(code)).value is True
 
     def test_a_budget(self, shared):
-        with shared.session(functions={"add": add}, calls=5) as session:
+        with shared.session(tools={"add": add}, calls=5) as session:
             assert session.run("[add(1) for _ in range(5)]").value == [3] * 5
             ran = session.run("[add(1) for _ in range(6)]")
             assert ran.error.kind == "RuntimeError" and "more than 5 calls" in ran.error.message
@@ -113,7 +113,7 @@ class TestFunctions:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            session.run("x = 1\nstop()", functions={"stop": stop})
+            session.run("x = 1\nstop()", tools={"stop": stop})
         assert session.run("x").value == 1
 
 
@@ -146,7 +146,7 @@ class TestUndo:
             await asyncio.sleep(0.05)
             return value
 
-        session.run("import asyncio\nawait asyncio.sleep(0)", functions={"slow": slow})
+        session.run("import asyncio\nawait asyncio.sleep(0)", tools={"slow": slow})
         session.run("await slow(1); await asyncio.sleep(0.01)")
         session.undo()
         code = (
@@ -306,7 +306,7 @@ from fastaudit_rs import Limits, Policy, Sandbox
 import sys
 policy = Policy(read=["/"])
 with Sandbox(policy, Limits(wall_seconds=20), confine=sys.argv[1]) as sandbox:
-    with sandbox.session(functions={{"add": lambda a: a + 1}}) as session:
+    with sandbox.session(tools={{"add": lambda a: a + 1}}) as session:
         print(session.run("x = 1; add(x)").value)
         session.run("x = 2")
         session.undo()

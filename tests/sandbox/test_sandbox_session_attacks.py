@@ -49,8 +49,8 @@ LEFT_OUT = {
     "done of an earlier step": 'raw({"kind": "done", "number": 1, "status": 0})',
     "a denial that is none": 'raw({"kind": "denied", "denied": {"event": 1}})',
     "denials of no kind": 'raw({"kind": "denied"}); raw({"kind": "denied", "denied": [[]]})',
-    "a function that there is not": 'call("system", 900, ["id"])',
-    "a method of a function": 'call("add.__globals__", 901)',
+    "a tool that there is not": 'call("system", 900, ["id"])',
+    "a method of a tool": 'call("add.__globals__", 901)',
     "a call without a number": 'raw({"kind": "call", "name": "add"})',
     "a call with odd names": 'raw({"kind": "call", "id": 902, "name": ["add"]})',
     "a call with no data": 'raw({"kind": "call", "id": 903, "name": "add"}, b"x")',
@@ -110,7 +110,7 @@ def shared():
 
 @pytest.fixture
 def session(shared):
-    with shared.session(functions={"add": add}) as made:
+    with shared.session(tools={"add": add}) as made:
         made.run("x = 1")
         yield made
 
@@ -190,7 +190,7 @@ def test_a_forged_value_is_no_code(session):
 def test_functions_are_called_with_data_alone(session):
     """And no more often than they may be."""
     seen = []
-    session.run("1", functions={"see": lambda *args: seen.append(args)})
+    session.run("1", tools={"see": lambda *args: seen.append(args)})
     hostile(session, 'for n in range(3000): call("see", 1000 + n, [n, (1, "a")])\nadd(1)')
     assert len(seen) == 1000 and seen[0] == (0, (1, "a"))
 
@@ -209,8 +209,8 @@ def test_answers_that_nobody_reads(shared, name):
     """They wait in the host's memory: from some on a call is an error."""
     from fastaudit_rs.sandbox.host import calls
 
-    functions = {"big": big, "slow": slow}
-    with shared.session(functions=functions) as session:
+    tools = {"big": big, "slow": slow}
+    with shared.session(tools=tools) as session:
         session.run("x = 1")
         most = []
         unread = calls.Calls._return
@@ -242,7 +242,7 @@ for _ in range(40): raw(told)
 @pytest.mark.slow
 def test_a_function_is_called_in_a_step_alone(session):
     seen = []
-    session.run("1", functions={"see": seen.append})
+    session.run("1", tools={"see": seen.append})
     hostile(session, 'threading.Timer(0.3, call, ("see", 700, [1])).start()')
     time.sleep(0.6)
     assert seen == []

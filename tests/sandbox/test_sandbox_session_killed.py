@@ -68,7 +68,7 @@ ENDS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ENDS)
 def test_a_step_that_ends_its_process(shared, name):
-    with shared.session(functions={"add": add}) as session:
+    with shared.session(tools={"add": add}) as session:
         session.run(f"{END}x = 1")
         begun = time.monotonic()
         ran = session.run(ENDS[name])
@@ -89,7 +89,7 @@ def test_a_step_that_ends_its_process(shared, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "between", "names", "get", "undo", "reset"])
 def test_killed_between_steps(shared, moment):
-    with shared.session(functions={"add": add}) as session:
+    with shared.session(tools={"add": add}) as session:
         if moment != "before":
             session.run("x = 1")
         os.kill(victim(session), 9)
@@ -113,7 +113,7 @@ def test_killed_between_steps(shared, moment):
 @pytest.mark.slow
 @pytest.mark.parametrize("of", ["session", "worker"])
 def test_killed_in_a_step(shared, of):
-    with shared.session(functions={"add": add}) as session:
+    with shared.session(tools={"add": add}) as session:
         session.run("x = 1")
         number = victim(session) if of == "session" else session._process.worker.pid
         timer = threading.Timer(0.2, os.kill, (number, 9))
@@ -137,8 +137,8 @@ def test_killed_in_a_call_of_a_function(shared, kind, of):
     async def kill_later():
         return kill()
 
-    functions = {"add": add, "kill": kill if kind == "function" else kill_later}
-    with shared.session(functions=functions) as session:
+    tools = {"add": add, "kill": kill if kind == "function" else kill_later}
+    with shared.session(tools=tools) as session:
         session.run("x = 1")
         _ended(session, "kill()" if kind == "function" else "await kill()")
         assert called == [1]
@@ -157,7 +157,7 @@ def test_killed_in_a_question(of):
 
     limits = Limits(wall_seconds=20)
     with Sandbox(Policy(read=["/"]), limits, ask_up_to=Policy(env=True)) as sandbox:
-        with sandbox.session(functions={"add": add}, on_ask=ask) as session:
+        with sandbox.session(tools={"add": add}, on_ask=ask) as session:
             session.run("x = 1")
             _ended(session, "import os; os.environ['ASKED'] = 'x'")
             assert asked == ["env"]
@@ -166,7 +166,7 @@ def test_killed_in_a_question(of):
 
 @pytest.mark.slow
 def test_killed_before_undo(shared):
-    with shared.session(functions={"add": add}) as session:
+    with shared.session(tools={"add": add}) as session:
         session.run("x = 1")
         os.kill(session._process.worker.pid, 9)
         with pytest.raises(SandboxError, match=r"is lost: reset\(\) begins anew"):
@@ -178,7 +178,7 @@ def test_killed_before_undo(shared):
 def test_killed_in_undo(shared):
     """At any moment of it: it goes back, or says that the state is lost."""
     for delay in (0, 0.0005, 0.001, 0.002, 0.005, 0.02):
-        with shared.session(functions={"add": add}) as session:
+        with shared.session(tools={"add": add}) as session:
             session.run("x = 1")
             session.run("x = 2")
             timer = threading.Timer(delay, os.kill, (session._process.worker.pid, 9))

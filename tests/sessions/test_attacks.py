@@ -1,4 +1,4 @@
-"""Attempts of steps to use functions of the host for more than they are for, in each place.
+"""Attempts of steps to use tools of the host for more than they are for, in each place.
 
 Judged are the file `target`, which no function writes, the host's list of payments, and all that
 the host is told, for its secret.

@@ -47,7 +47,7 @@ def test_a_function_sees_the_variables_of_the_caller(code):
     token = REQUEST.set("made")
     try:
         with Policy(threads="inherit").session(
-            functions={"plain": plain, "awaited": awaited}
+            tools={"plain": plain, "awaited": awaited}
         ) as session:
             for name in ("one", "two"):
                 REQUEST.set(name)
@@ -87,7 +87,7 @@ def test_a_step_sees_none_of_them_and_changes_none():
 
     token = REQUEST.set("the host's")
     try:
-        with Policy().session(functions={"change": change}) as session:
+        with Policy().session(tools={"change": change}) as session:
             names = "[name.name for name in contextvars.copy_context()]"
             told = session.run(f"import contextvars\nchange()\n{names}")
             assert "request" not in told.value
@@ -97,7 +97,7 @@ def test_a_step_sees_none_of_them_and_changes_none():
 
 
 def test_code_of_the_step_stays_guarded_in_a_function(tmp_path, monkeypatch):
-    """A function that the step has put in a module, and that a function of the host calls."""
+    """A function that the step has put in a module, and that a tool of the host calls."""
     monkeypatch.setattr(json, "dumps", json.dumps)
 
     def save(value):
@@ -110,7 +110,7 @@ def steal(value):
 json.dumps = steal
 save(1)
 """
-    with Policy().session(functions={"save": save}) as session:
+    with Policy().session(tools={"save": save}) as session:
         ran = session.run(code)
     assert ran.error.kind == "AuditDenied" or ran.violations
     assert not (tmp_path / "stolen").exists()
@@ -148,7 +148,7 @@ def test_a_session_ends_on_the_loop_that_awaits_its_step(code, end):
     async def main():
         nonlocal begun
         begun = asyncio.Event()
-        session = Policy().session(on_ask=on_ask, functions={"begin": begin})
+        session = Policy().session(on_ask=on_ask, tools={"begin": begin})
         step = asyncio.create_task(session.arun(f"await begin()\n{code}"))
         await begun.wait()
         if "open" in code:

@@ -247,7 +247,7 @@ def test_an_interrupt_waits_for_a_function_of_the_host(session):
             pass
         ended.append(1)
 
-    result = session.run("slow()\nwhile True: pass", functions={"slow": slow}, timeout=0.05)
+    result = session.run("slow()\nwhile True: pass", tools={"slow": slow}, timeout=0.05)
     assert result.killed_by == "wall_seconds"
     assert ended == [1]
 
@@ -288,7 +288,7 @@ def test_functions_have_the_rights_of_the_host(session, tmp_path):
         (tmp_path / "later").write_text(text)
 
     code = "save('1')\nawait save_later('2')\nopen('../out', 'a')"
-    result = session.run(code, functions={"save": save, "save_later": save_later})
+    result = session.run(code, tools={"save": save, "save_later": save_later})
     assert (result.returncode, result.error.line) == (77, 3)
     assert (tmp_path / "out").read_text() == "1"
     assert (tmp_path / "later").read_text() == "2"
@@ -301,8 +301,8 @@ def test_a_function_gets_data_alone(session):
     async def later(x):
         given.append(x)
 
-    functions = {"now": given.append, "later": later}
-    result = session.run("class A: pass\nnow(A())", functions=functions)
+    tools = {"now": given.append, "later": later}
+    result = session.run("class A: pass\nnow(A())", tools=tools)
     assert result.error.kind == "TypeError"
     result = session.run("class L(list): pass\nawait later([L([1])])\nawait later(A())")
     assert result.error.kind == "TypeError"
@@ -399,7 +399,7 @@ def test_a_session_in_a_running_loop():
         ({"timeout": 0}, ValueError),
         ({"output": "much"}, ValueError),
         ({"output": 0}, ValueError),
-        ({"functions": {"f": 1}}, TypeError),
+        ({"tools": {"f": 1}}, TypeError),
         ({"nonsense": 1}, TypeError),
     ],
 )
@@ -451,7 +451,7 @@ while rest:
             rest += value if isinstance(value, (tuple, list)) else [value]
 sorted(set(found))
 """
-        with Policy.preset("workspace").session(functions={"ask": ask}) as session:
+        with Policy.preset("workspace").session(tools={"ask": ask}) as session:
             ran = session.run(code)
         assert ran.error is None
         assert "_Answers" in ran.value
@@ -468,7 +468,7 @@ sorted(set(found))
 
         policy = Policy.preset("workspace")
         function = {"tool": policy.tool(plain), "plain": plain, "object": Asker()}[make]
-        with policy.session(functions={"ask": function}) as session:
+        with policy.session(tools={"ask": function}) as session:
             ran = session.run("import asyncio\nawait asyncio.create_task(ask('a'))")
         assert (ran.error, ran.value) == (None, "a!")
 

@@ -1,4 +1,4 @@
-"""Interrupts of steps: those of functions of the host, and late ones."""
+"""Interrupts of steps: those of tools of the host, and late ones."""
 
 import asyncio
 import threading
@@ -14,13 +14,13 @@ ASYNC = STEP.replace("stop()", "await stop()")
 
 @pytest.fixture
 def stopping(make):
-    """A session whose function `stop` interrupts it, and the calls of its other functions."""
+    """A session whose tool `stop` interrupts it, and the calls of its other tools."""
     calls = []
 
     def stop():
         assert session.interrupt()
 
-    session = make(functions={"stop": stop, "hit": calls.append, "ended": lambda: calls.append(0)})
+    session = make(tools={"stop": stop, "hit": calls.append, "ended": lambda: calls.append(0)})
     return session, calls
 
 
@@ -48,7 +48,7 @@ def test_the_same_of_coroutine_functions(stopping):
         await asyncio.sleep(0)
 
     for _ in range(10):
-        result = session.run(ASYNC, functions={"stop": stop})
+        result = session.run(ASYNC, tools={"stop": stop})
         assert (result.killed_by, result.error.kind) == ("interrupt", "KeyboardInterrupt")
         assert 1 not in calls and 2 not in calls
         assert is_over(session)
@@ -62,7 +62,7 @@ def test_a_function_that_interrupts_and_fails(stopping):
         raise ValueError("failed")
 
     code = f"try:\n    stop()\nexcept Exception: pass\n{STEP}"
-    result = session.run(code, functions={"stop": stop})
+    result = session.run(code, tools={"stop": stop})
     assert result.killed_by == "interrupt" and not {1, 2} & {*calls}
 
 
@@ -92,7 +92,7 @@ def test_interrupts_of_threads_that_wait_for_functions(session):
     )
     ended = []
     for _ in range(3):
-        result = session.run(code, functions={"slow": slow}, timeout=0.1)
+        result = session.run(code, tools={"slow": slow}, timeout=0.1)
         assert result.killed_by == "wall_seconds"
         ended.append(session.run("for thread in threads: thread.join()\n1").value)
         # One that takes long to end, on a busy machine, is killed.

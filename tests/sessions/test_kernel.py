@@ -44,7 +44,7 @@ def test_display_of_ipython_is_that_of_the_step(kernel):
 
 def test_a_step_is_awaited_in_the_loop_of_the_kernel(kernel):
     kernel("import asyncio\nasync def f(x):\n    await asyncio.sleep(0.01)\n    return x + 1")
-    ran = kernel("(await session.arun('await f(1)', functions={'f': f})).value")
+    ran = kernel("(await session.arun('await f(1)', tools={'f': f})).value")
     assert ran.value == "2"
     assert kernel("session.run('await f(2)').value").value == "3"
 
@@ -68,7 +68,7 @@ def test_interrupting_the_kernel_ends_the_step(kernel):
     kernel("begun = lambda: print('begun', flush=True)")
     for _ in range(30):
         request = kernel.client.execute(
-            "session.run('begun()\\nwhile True: pass', functions={'begun': begun})"
+            "session.run('begun()\\nwhile True: pass', tools={'begun': begun})"
         )
         while True:
             message = kernel.client.get_iopub_msg(timeout=60)

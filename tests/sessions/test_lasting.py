@@ -109,7 +109,7 @@ def temporary(tmp_path, monkeypatch):
 @pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.nightly)])
 def test_many_steps(make, place, count):
     before = left()
-    session = make(functions={"add": add, "fail": fail, "later": later})
+    session = make(tools={"add": add, "fail": fail, "later": later})
     steps(session, WARM)
     processes = [] if place == "here" else children(os.getpid())
     warm, host = left(), megabytes()
@@ -138,7 +138,7 @@ def test_many_sessions(make):
     """Each with some steps."""
 
     def one():
-        with make(functions={"add": add, "later": later}) as session:
+        with make(tools={"add": add, "later": later}) as session:
             for code, _ in KINDS[:6]:
                 session.run(code, inputs={"n": 1})
             session.reset()

@@ -60,12 +60,12 @@ def test_a_snapshot_is_no_step(session):
 
 
 def test_functions_and_modules_of_its_own(make):
-    session = make(functions={"add": lambda a: a + 1})
+    session = make(tools={"add": lambda a: a + 1})
     code = "import sys\nsys.path.insert(0, '')\nsys.dont_write_bytecode = True\n"
     session.run(f"{code}add = None\nopen('own_module.py', 'w').write('x = 1')")
     first = session.snapshot()
     assert value(session, "import own_module\nown_module.x") == 1
-    session.run("x = sub(add)", functions={"sub": lambda a: a, "add": lambda a: a + 2})
+    session.run("x = sub(add)", tools={"sub": lambda a: a, "add": lambda a: a + 2})
     session.run("open('own_module.py', 'w').write('x = 22')")
     session.restore(first)
     assert value(session, "import own_module\nown_module.x") == 22
@@ -136,7 +136,7 @@ def test_not_while_a_step_runs(make):
                 act()
             refused.append(1)
 
-    session = make(functions={"act": act})
+    session = make(tools={"act": act})
     kept = session.snapshot()
     assert session.run("act()").error is None
     assert refused == [1, 1, 1]

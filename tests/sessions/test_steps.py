@@ -176,8 +176,8 @@ def test_arrays_and_frames_go_in_and_out(session):
         ({"inputs": {1: 1}}, TypeError),
         ({"inputs": {"a b": 1}}, ValueError),
         ({"inputs": {"if": 1}}, ValueError),
-        ({"functions": {"f": 1}}, TypeError),
-        ({"functions": {"a.b": len}}, ValueError),
+        ({"tools": {"f": 1}}, TypeError),
+        ({"tools": {"a.b": len}}, ValueError),
         ({"timeout": "1"}, TypeError),
         ({"timeout": -1}, ValueError),
     ],
@@ -248,14 +248,14 @@ def test_an_interrupt_ends_a_step(session):
     assert session.interrupt() is False
 
 
-def test_functions_of_the_host(session):
+def test_tools_of_the_host(session):
     called = []
 
     def add(a, b=1):
         called.append((a, b))
         return a + b
 
-    assert value(session, "add(1) + add(2, b=3)", functions={"add": add}) == 7
+    assert value(session, "add(1) + add(2, b=3)", tools={"add": add}) == 7
     assert called == [(1, 1), (2, 3)]
     assert value(session, "add(1)") == 2
     assert session.names == []
@@ -268,8 +268,8 @@ def test_output_of_a_function_is_that_of_the_host(session, capfd):
     async def say_later():
         print("later")
 
-    functions = {"say": say, "say_later": say_later}
-    result = session.run("print(1)\nsay()\nawait say_later()\nprint(2)", functions=functions)
+    tools = {"say": say, "say_later": say_later}
+    result = session.run("print(1)\nsay()\nawait say_later()\nprint(2)", tools=tools)
     assert result.stdout == "1\n2\n"
     assert capfd.readouterr().out == "host\nlater\n"
 
@@ -280,7 +280,7 @@ def test_a_function_raises_in_the_step(session):
 
     result = session.run(
         "try:\n    fail()\nexcept ValueError as error:\n    got = str(error)\ngot\nfail()",
-        functions={"fail": fail},
+        tools={"fail": fail},
     )
     assert (result.error.kind, result.error.message, result.error.line) == ("ValueError", "no", 6)
     assert value(session, "got") == "no"
@@ -299,7 +299,7 @@ def test_coroutine_functions_are_awaited_side_by_side(session):
         return n
 
     code = "import asyncio\nawait asyncio.gather(*(wait(n) for n in range(5)))"
-    assert value(session, code, functions={"wait": wait}) == [0, 1, 2, 3, 4]
+    assert value(session, code, tools={"wait": wait}) == [0, 1, 2, 3, 4]
     assert most == 5
 
     async def main():
@@ -317,7 +317,7 @@ def test_coroutine_functions_run_in_the_loop_of_arun(session):
             return id(asyncio.get_running_loop())
 
         asyncio.get_running_loop().call_later(0.1, event.set)
-        result = await session.arun("await wait()", functions={"wait": wait}, timeout=20)
+        result = await session.arun("await wait()", tools={"wait": wait}, timeout=20)
         assert result.value == id(asyncio.get_running_loop()), result.error
 
     asyncio.run(main())
@@ -330,7 +330,7 @@ def test_a_coroutine_function_raises_in_the_step(session):
     result = session.run(
         "try:\n    await fail('own')\nexcept KeyError as error:\n    got = error.args\n"
         "await fail('other')",
-        functions={"fail": fail},
+        tools={"fail": fail},
     )
     assert session.get("got") == ("k",)
     assert result.error.kind == "fastaudit_rs.ToolError"
@@ -495,7 +495,7 @@ def test_a_session_runs_one_step_at_a_time(session, place):
 
 
 async def double(n):
-    """A coroutine function of the host that takes a moment."""
+    """A coroutine tool of the host that takes a moment."""
     await asyncio.sleep(0.3)
     return 2 * n
 
@@ -503,7 +503,7 @@ async def double(n):
 @pytest.mark.slow
 def test_a_step_that_is_refused_leaves_functions_to_the_one_that_runs(make):
     """In the same event loop, and in another thread."""
-    session = make(functions={"double": double}, timeout=5)
+    session = make(tools={"double": double}, timeout=5)
     code = "import time\ntime.sleep(0.3)\nawait double(3)"
 
     async def refused():
@@ -532,13 +532,13 @@ def test_a_step_that_is_refused_leaves_functions_to_the_one_that_runs(make):
 
 
 def test_a_closed_session_with_coroutine_functions_says_so(make):
-    session = make(functions={"double": double})
+    session = make(tools={"double": double})
     assert session.run("await double(2)").value == 4
     session.close()
     with pytest.raises(RuntimeError, match="^the session is closed$"):
         session.run("1")
     with pytest.raises(RuntimeError, match="^the session is closed$"):
-        session.run("1", functions={"double": double})
+        session.run("1", tools={"double": double})
     with pytest.raises(RuntimeError, match="^the session is closed$"):
         asyncio.run(session.arun("1"))
 

@@ -98,11 +98,11 @@ def test_values_are_told_where_imports_are_denied(importing):
         importing.get("x")
 
 
-def test_functions_of_a_step_take_back_their_names(session):
-    functions = {"double": lambda x: 2 * x}
-    assert session.run("double = 3\ndouble", functions=functions).value == 3
+def test_tools_of_a_step_take_back_their_names(session):
+    tools = {"double": lambda x: 2 * x}
+    assert session.run("double = 3\ndouble", tools=tools).value == 3
     assert session.run("double").value == 3
-    assert session.run("double(4)", functions=functions).value == 8
+    assert session.run("double(4)", tools=tools).value == 8
 
 
 def test_a_value_that_has_no_text(session):

@@ -1,4 +1,4 @@
-"""Attempts of a session's steps to use functions of the host for more than they are for.
+"""Attempts of a session's steps to use tools of the host for more than they are for.
 
 `main` makes them in a process of its own: code may leave anything in the process, and a
 collection of garbage takes long in a large one.
@@ -174,7 +174,7 @@ def _go_on():
 
 def options(host):
     """The arguments of sessions in each place."""
-    return {"functions": {name: getattr(host, name) for name in FUNCTIONS}, "on_ask": host.ask}
+    return {"tools": {name: getattr(host, name) for name in FUNCTIONS}, "on_ask": host.ask}
 
 
 def session_here(host, policy=None):

@@ -319,7 +319,7 @@ def test_tools_and_functions_of_the_host(tmp_path):
         return names, other, await run("price('tea') * 2")
 
     def session():
-        return Policy().session(functions={"price": lambda item: 3.5})
+        return Policy().session(tools={"price": lambda item: 3.5})
 
     made = server(session, name="shop")
 

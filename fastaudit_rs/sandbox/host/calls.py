@@ -1,4 +1,4 @@
-"""Functions of the host that the code of a session calls."""
+"""Tools: functions of the host that the code of a session calls."""
 
 import asyncio
 import builtins
@@ -33,8 +33,8 @@ UNREAD = 128 << 20
 _UNREAD = f"more than {UNREAD >> 20} MB of answers of the host wait to be read"
 
 
-def told(functions: Mapping[str, Callable[..., Any]]) -> list[dict[str, Any]]:
-    return [_described(name, function) for name, function in functions.items()]
+def told(tools: Mapping[str, Callable[..., Any]]) -> list[dict[str, Any]]:
+    return [_described(name, function) for name, function in tools.items()]
 
 
 def _described(name: str, function: Callable[..., Any]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class _Call(NamedTuple):
 class Calls:
     def __init__(
         self,
-        functions: Mapping[str, Callable[..., Any]],
+        tools: Mapping[str, Callable[..., Any]],
         send: Callable[[bytes], None],
         unread: Callable[[], int],
         loop: Callable[[], asyncio.AbstractEventLoop],
@@ -89,7 +89,7 @@ class Calls:
         self._ask_seconds = ask_seconds
         #: The thread that calls a plain function now.
         self.thread: int | None = None
-        self._functions = functions
+        self._tools = tools
         self._send = send
         self._unread = unread
         self._is_stopped = is_stopped
@@ -101,15 +101,15 @@ class Calls:
         number, name = head.get("id"), head.get("name")
         if type(number) is not int or type(name) is not str:
             return
-        function = self._functions.get(name)
-        # One that is interrupted may call functions as it ends.
+        function = self._tools.get(name)
+        # One that is interrupted may call tools as it ends.
         call = _Call(number, name, ends=not self._is_stopped())
         self._left -= 1
         try:
             if function is None:
-                raise NameError(f"there is no function {name[:100]!r}")
+                raise NameError(f"there is no tool {name[:100]!r}")
             if self._left < 0:
-                raise RuntimeError(f"more than {self._most} calls of functions in a step")
+                raise RuntimeError(f"more than {self._most} calls of tools in a step")
             if self._unread() > UNREAD:
                 raise RuntimeError(_UNREAD)
             if len(body) > DATA:
@@ -136,7 +136,7 @@ class Calls:
         self._left -= 1
         try:
             if self._left < 0:
-                raise RuntimeError(f"more than {self._most} calls of functions in a step")
+                raise RuntimeError(f"more than {self._most} calls of tools in a step")
             denied = AuditDenied.from_dict(head["denied"])
             if is_async(ask):
                 self._start(call, self._waited(ask), [denied], {})
@@ -245,7 +245,7 @@ def _text(error: BaseException) -> str:
 #: The questions that a run may ask, and the messages that it may send.
 QUESTIONS, MESSAGES = 1000, 10_000
 
-MODULES = ("fastaudit_rs.sandbox.inside.functions",)
+MODULES = ("fastaudit_rs.sandbox.inside.tools",)
 
 Ask = Callable[[AuditDenied], object]
 

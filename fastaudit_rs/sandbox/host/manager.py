@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from ... import AuditDenied, Policy
 from ..._keywords import checked
 from ...results import Result
-from ...sessions.base import SNAPSHOTS, Closing, Functions
+from ...sessions.base import SNAPSHOTS, Closing, Tools
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import copies
@@ -222,7 +222,7 @@ class SandboxManager(Closing):
         self,
         name: str,
         *,
-        functions: Functions | None = None,
+        tools: Tools | None = None,
         timeout: float | None = None,
         keep: int = 1,
         snapshots: int = SNAPSHOTS,
@@ -251,7 +251,7 @@ class SandboxManager(Closing):
         """
         environment = self._environment(name)
         session = environment.sandbox.session(
-            functions=functions,
+            tools=tools,
             timeout=timeout,
             keep=keep,
             snapshots=snapshots,

@@ -174,7 +174,7 @@ class Runner(Closing):
 class SandboxConfig:
     """What a sandbox was made with.
 
-    Functions of the host are no part of it: they may lead to the sandbox, whose end needs this.
+    Tools of the host are no part of it: they may lead to the sandbox, whose end needs this.
     """
 
     policy: Policy

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from ... import AuditDenied, AuditLog, Policy
 from ..._keywords import checked
 from ...results import Result
-from ...sessions.base import SNAPSHOTS, Functions
+from ...sessions.base import SNAPSHOTS, Tools
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import cgroup
@@ -283,7 +283,7 @@ class Sandbox(Runner):
     def session(
         self,
         *,
-        functions: Functions | None = None,
+        tools: Tools | None = None,
         timeout: float | None = None,
         keep: int = 1,
         snapshots: int = SNAPSHOTS,
@@ -296,7 +296,7 @@ class Sandbox(Runner):
         Limits hold for each step, but ``cpu_seconds``, which counts all of them.
 
         Args:
-            functions: Functions of the host for names of the steps, which run with its rights:
+            tools: Functions of the host for names of the steps, which run with its rights:
                 plain ones in the thread that waits for the step, coroutines in the event loop of
                 `Session.arun`. Arguments and results are data; their time is the step's.
             timeout: The seconds that a step may take; ``limits.wall_seconds`` by default.
@@ -304,9 +304,9 @@ class Sandbox(Runner):
                 process that waits.
             snapshots: The number of states that `Session.snapshot` keeps at a time. Each is such a
                 copy too.
-            calls: The number of calls of functions that a step may make, and of questions.
+            calls: The number of calls of tools that a step may make, and of questions.
             on_ask: A function that is asked before the guard denies an operation, as that of
-                `Policy.guard`; it runs as `functions` do. Its answer opens what the kernel lets
+                `Policy.guard`; it runs as `tools` do. Its answer opens what the kernel lets
                 pass: see ``ask_up_to`` of `Sandbox`. By default it is that of the sandbox.
             ask_seconds: The time for its answer, if it is a coroutine function.
 
@@ -333,7 +333,7 @@ class Sandbox(Runner):
             lambda: self._setup.start(SESSION, keep),
             self._files,
             self._in_flight,
-            functions,
+            tools,
             timeout,
             keep,
             snapshots,

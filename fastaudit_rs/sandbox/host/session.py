@@ -13,8 +13,8 @@ from typing import Any
 
 from ... import AuditDenied
 from ...results import Error, Result
-from ...sessions.arguments import count, functions_of, identifier, inputs_of, seconds, text_of
-from ...sessions.base import BUSY, FOREIGN, Functions, Output, Session, StepRequest, Stream
+from ...sessions.arguments import count, identifier, inputs_of, seconds, text_of, tools_of
+from ...sessions.base import BUSY, FOREIGN, Output, Session, StepRequest, Stream, Tools
 from ...sessions.coroutines import HostLoop
 from ...sessions.snapshot import Snapshot, check_room, closed, number_of
 from ...sessions.values import unpack
@@ -55,7 +55,7 @@ class SandboxSession(Session):
         start: Callable[[], Worker],
         files: Files,
         in_flight: InFlight,
-        functions: Functions | None,
+        tools: Tools | None,
         timeout: float | None,
         keep: int,
         snapshots: int,
@@ -70,9 +70,9 @@ class SandboxSession(Session):
         self._job = config.job("", "<session>", session=True, asks=on_ask is not None)
         self._files = files
         self._in_flight = in_flight
-        self._first_functions = functions_of(functions)
-        self._functions = dict(self._first_functions)
-        self._told = told(self._functions)
+        self._first_tools = tools_of(tools)
+        self._tools = dict(self._first_tools)
+        self._told = told(self._tools)
         usual = config.limits.wall_seconds
         self._seconds = usual if timeout is None else seconds("timeout", timeout)
         self._keep = count("keep", keep)
@@ -232,8 +232,8 @@ class SandboxSession(Session):
                 worker = process.worker
             process.release()
             self._held[0] = Process(worker, self._job, self._decisions)
-            self._functions = dict(self._first_functions)
-            self._told = told(self._functions)
+            self._tools = dict(self._first_tools)
+            self._told = told(self._tools)
             self._steps = 0
             self._reset_at = self._made
 
@@ -309,14 +309,14 @@ class SandboxSession(Session):
     ) -> Result:
         text = text_of(request.code)
         given = _packed_inputs(request.inputs)
-        new = functions_of(request.functions)
+        new = tools_of(request.tools)
         timeout = request.timeout
         limit = self._seconds if timeout is None else seconds("timeout", timeout)
         with self._free():
             self._check_process()
             if new:
-                self._functions |= new
-                self._told = told(self._functions)
+                self._tools |= new
+                self._told = told(self._tools)
             self._steps += 1
             began, begun = time.time(), time.monotonic()
             worker = self._process.worker
@@ -331,7 +331,7 @@ class SandboxSession(Session):
                     cancelled,
                     code=text,
                     step=self._steps,
-                    functions=self._told,
+                    tools=self._told,
                     given=[*new],
                 )
             result = self._result(exchange)
@@ -426,7 +426,7 @@ class SandboxSession(Session):
         passed = None
         if loop is not None:
             exchange.calls = Calls(
-                self._functions,
+                self._tools,
                 exchange.send,
                 process.channel.unread,
                 loop,

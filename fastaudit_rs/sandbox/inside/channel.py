@@ -102,7 +102,7 @@ class HostChannel:
         return self._commands.popleft()
 
     def call(self, kind: str, body: bytes = b"", **head: object) -> Message:
-        """Ask the host something, such as to call a function, and wait for its answer."""
+        """Ask the host something, such as to call a tool, and wait for its answer."""
         with self._changed:
             self._next += 1
             number = self._next
@@ -117,7 +117,7 @@ class HostChannel:
             del self._returns[number]
 
     async def acall(self, name: str, body: bytes) -> Message:
-        """Call a function of the host that is a coroutine there, and await its answer."""
+        """Call a tool that is a coroutine function of the host, and await its answer."""
         loop = asyncio.get_running_loop()
         with self._changed:
             self._next += 1

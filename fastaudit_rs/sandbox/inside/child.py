@@ -139,7 +139,7 @@ def _log(descriptor: int) -> AuditLog:
 def _asking(descriptor: int, most: Policy | None) -> Callable[[AuditDenied], object]:
     os.set_inheritable(descriptor, False)
     from .channel import HostChannel
-    from .functions import asking
+    from .tools import asking
 
     return asking(HostChannel(_socket.socket(fileno=descriptor)), most)
 

@@ -16,8 +16,8 @@ from ...sessions.shown import Shown
 from ...sessions.values import pack, unpack
 from ..wire import DENIALS, Job
 from .channel import HostChannel, Message
-from .functions import Function, asking
 from .held import begin
+from .tools import HostTool, asking
 
 
 def serve(
@@ -60,9 +60,9 @@ class _Steps:
         self._shown = Shown()
         self._sources = step.Sources(policy)
         self._denials = 0
-        #: The names that the host has given, and its functions as it told of them.
+        #: The names that the host has given, and its tools as it told of them.
         self._given = {"display"}
-        self._functions: dict[str, dict[str, Any]] = {}
+        self._tools: dict[str, dict[str, Any]] = {}
         self.status = 0
         self.log: AuditLog | None = None
         #: The copies of this process that nobody has waited for.
@@ -130,12 +130,12 @@ class _Steps:
 
     def _step(self, head: dict[str, Any], body: memoryview, number: int) -> None:
         self._denials = 0
-        for told in head["functions"]:
+        for told in head["tools"]:
             name = told["name"]
-            # A step may have given the name to something else; functions of this one take it back.
-            if name in head["given"] or self._functions.get(name) != told:
-                self._functions[name] = told
-                self._names[name] = Function(self._channel, told)
+            # A step may have given the name to something else; tools of this one take it back.
+            if name in head["given"] or self._tools.get(name) != told:
+                self._tools[name] = told
+                self._names[name] = HostTool(self._channel, told)
                 self._given.add(name)
         if body:
             inputs = unpack(body, own=True)

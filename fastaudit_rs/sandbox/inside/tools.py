@@ -1,4 +1,4 @@
-"""Functions of the host, as the code of a session finds them: they send data, and wait."""
+"""Tools of the host, as the code of a session finds them: they send data, and wait."""
 
 import builtins
 import inspect
@@ -23,8 +23,8 @@ class _Text:
         return self._text
 
 
-class Function:
-    """A function that stands for one of the host, as its tools do in the host's process."""
+class HostTool:
+    """Stands for a tool of the host, as `Tool` does in the host's process."""
 
     __name__: str
     _channel: HostChannel
@@ -111,7 +111,7 @@ def _result(name: str, answer: Message) -> Any:
 
 
 def _error(name: str, error: dict[str, Any], value: Any) -> BaseException:
-    """Return the exception that a function of the host raised, made anew here."""
+    """Return the exception that a tool raised, made anew here."""
     if "denied" in error:
         return AuditDenied.from_dict(error["denied"])
     kind = getattr(builtins, error["kind"], None) if error["is_builtin"] else None
