@@ -49,8 +49,8 @@ class TestSessions:
         with pytest.raises(KeyError, match="there is no environment 'one'"):
             manager.session("one")
         manager.create("one")
-        with pytest.raises(ValueError, match="keep must be at least 0"):
-            manager.session("one", keep=-1)
+        with pytest.raises(ValueError, match="undo_depth must be at least 0"):
+            manager.session("one", undo_depth=-1)
         with pytest.raises(TypeError, match=r"SandboxManager.session\(\) .*timeout"):
             manager.session("one", timout=1)
 

@@ -21,7 +21,7 @@ def session(shared):
     shared.write_file("kept.txt", "one\ntwo\n")
     shared.write_file("gone.txt", "x\n")
     shared.write_file("same/a.txt", "same")
-    with shared.session(keep=0) as made:
+    with shared.session(undo_depth=0) as made:
         yield made
 
 
@@ -175,7 +175,7 @@ def test_more_than_can_be_kept(shared, monkeypatch):
     monkeypatch.setattr(review, "KEPT", 1000)
     shared.write_file("large", b"x" * 1001)
     try:
-        with shared.session(keep=0) as session:
+        with shared.session(undo_depth=0) as session:
             for use in (session.diff, session.discard, lambda: session.commit("/tmp")):
                 with pytest.raises(OSError, match="had more than"):
                     use()

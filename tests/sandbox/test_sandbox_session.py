@@ -120,7 +120,7 @@ class TestTools:
 class TestUndo:
     @pytest.mark.slow
     def test_several(self, shared):
-        with shared.session(keep=3) as session:
+        with shared.session(undo_depth=3) as session:
             for number in range(5):
                 session.run(f"x = {number}")
             for number in (3, 2, 1):
@@ -134,7 +134,7 @@ class TestUndo:
             assert session.get("x") == 10
 
     def test_none(self, shared):
-        with shared.session(keep=0) as session:
+        with shared.session(undo_depth=0) as session:
             session.run("x = 1")
             with pytest.raises(RuntimeError, match="keeps 0"):
                 session.undo()
@@ -154,8 +154,8 @@ class TestUndo:
         )
         assert session.run(code).value == [2, 3]
 
-    @pytest.mark.parametrize("keep", [0, 3])
-    def test_copies_are_no_processes_of_the_code(self, keep):
+    @pytest.mark.parametrize("undo_depth", [0, 3])
+    def test_copies_are_no_processes_of_the_code(self, undo_depth):
         """The limit of processes is that of the code's own."""
         code = """
             import subprocess
@@ -171,7 +171,7 @@ class TestUndo:
             len(started)
         """
         with Sandbox(LOOSE, Limits(wall_seconds=20, processes=5)) as sandbox:
-            with sandbox.session(keep=keep) as session:
+            with sandbox.session(undo_depth=undo_depth) as session:
                 for _ in range(4):
                     assert session.run("1").success
                 # The copy that was let go of by the last step may take a moment to end.
@@ -199,7 +199,7 @@ class TestEnds:
 
     @pytest.mark.slow
     def test_a_limit_that_is_ignored_without_a_state(self, shared):
-        with shared.session(keep=0) as session:
+        with shared.session(undo_depth=0) as session:
             ran = session.run(STUBBORN, timeout=0.2)
             assert ran.killed_by == "wall_seconds" and "reset()" in ran.error.message
             with pytest.raises(
@@ -290,8 +290,8 @@ class TestEnds:
     [
         ({"timeout": -1}, ValueError),
         ({"timeout": "1"}, TypeError),
-        ({"keep": -1}, ValueError),
-        ({"keep": 1.5}, TypeError),
+        ({"undo_depth": -1}, ValueError),
+        ({"undo_depth": 1.5}, TypeError),
         ({"calls": 0}, ValueError),
         ({"directory": "/"}, TypeError),
     ],

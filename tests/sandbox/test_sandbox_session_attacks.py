@@ -277,7 +277,7 @@ class TestCopies:
 
 def test_processes_that_steps_leave_end_with_it():
     with Sandbox(LOOSE) as sandbox:
-        with sandbox.session(keep=2) as session:
+        with sandbox.session(undo_depth=2) as session:
             code = "import subprocess, sys\nsubprocess.Popen(['setsid', 'sleep', '60'])"
             for _ in range(3):
                 assert session.run(code).success

@@ -25,9 +25,9 @@ def test_objects_and_settings_are_those_of_then(session):
         assert session.run("x, os.environ['A'], 'this' in sys.modules").value == ([1], "1", False)
 
 
-@pytest.mark.parametrize("keep", [0, 1])
-def test_a_process_that_ended(shared, keep):
-    with shared.session(keep=keep) as session:
+@pytest.mark.parametrize("undo_depth", [0, 1])
+def test_a_process_that_ended(shared, undo_depth):
+    with shared.session(undo_depth=undo_depth) as session:
         session.run("x = 1")
         first = session.snapshot()
         session.run("x = 2")
@@ -46,7 +46,7 @@ def test_a_process_that_ended(shared, keep):
 @pytest.mark.slow
 def test_a_process_that_was_killed_without_a_state(shared):
     """A step that ignores its interrupt, where no state from before it is kept."""
-    with shared.session(keep=0) as session:
+    with shared.session(undo_depth=0) as session:
         session.run("x = 1")
         kept = session.snapshot()
         # Before 3.13 a block's own handlers miss what arrives where its loop goes back.
@@ -93,7 +93,7 @@ def test_the_process_of_all_is_killed(session):
 def test_no_process_is_left_for_it(shared):
     """The code has started as many as there may be: the session goes on without a snapshot."""
     with Sandbox(LOOSE, Limits(wall_seconds=20, processes=4)) as sandbox:
-        with sandbox.session(keep=0) as session:
+        with sandbox.session(undo_depth=0) as session:
             code = "import subprocess\nfor _ in range(9): subprocess.Popen(['sleep', '60'])"
             assert not session.run(code).success
             with pytest.raises(SandboxError, match="cannot be copied: no more may be started"):

@@ -216,14 +216,14 @@ def test_reset(opens):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("keep", "names"), [(0, False), (1, True)])
-def test_a_process_that_ended(keep, names):
+@pytest.mark.parametrize(("undo_depth", "names"), [(0, False), (1, True)])
+def test_a_process_that_ended(undo_depth, names):
     """Names from before are kept where the session keeps a state."""
     pytest.importorskip("sandlock")
 
     @contextlib.contextmanager
     def sandboxed():
-        with Sandbox() as sandbox, sandbox.session(keep=keep) as session:
+        with Sandbox() as sandbox, sandbox.session(undo_depth=undo_depth) as session:
             yield session
 
     async def conversation(client, run):

@@ -224,7 +224,7 @@ class SandboxManager(Closing):
         *,
         tools: Tools | None = None,
         timeout: float | None = None,
-        keep: int = 1,
+        undo_depth: int = 1,
         snapshots: int = SNAPSHOTS,
         calls: int = CALLS,
         on_ask: Callable[[AuditDenied], object] | None = None,
@@ -253,7 +253,7 @@ class SandboxManager(Closing):
         session = environment.sandbox.session(
             tools=tools,
             timeout=timeout,
-            keep=keep,
+            undo_depth=undo_depth,
             snapshots=snapshots,
             calls=calls,
             on_ask=on_ask,

@@ -285,7 +285,7 @@ class Sandbox(Runner):
         *,
         tools: Tools | None = None,
         timeout: float | None = None,
-        keep: int = 1,
+        undo_depth: int = 1,
         snapshots: int = SNAPSHOTS,
         calls: int = CALLS,
         on_ask: Callable[[AuditDenied], object] | None = None,
@@ -300,8 +300,8 @@ class Sandbox(Runner):
                 plain ones in the thread that waits for the step, coroutines in the event loop of
                 `Session.arun`. Arguments and results are data; their time is the step's.
             timeout: The seconds that a step may take; ``limits.wall_seconds`` by default.
-            keep: The number of states that `Session.undo` can go back to. Each is a copy of the
-                process that waits.
+            undo_depth: The number of states that `Session.undo` can go back to. Each is a copy of
+                the process that waits.
             snapshots: The number of states that `Session.snapshot` keeps at a time. Each is such a
                 copy too.
             calls: The number of calls of tools that a step may make, and of questions.
@@ -330,12 +330,12 @@ class Sandbox(Runner):
         session = SandboxSession(
             self._config,
             # The sandbox is there as long as the session is.
-            lambda: self._setup.start(SESSION, keep),
+            lambda: self._setup.start(SESSION, undo_depth),
             self._files,
             self._in_flight,
             tools,
             timeout,
-            keep,
+            undo_depth,
             snapshots,
             calls,
             on_ask,

@@ -57,7 +57,7 @@ class SandboxSession(Session):
         in_flight: InFlight,
         tools: Tools | None,
         timeout: float | None,
-        keep: int,
+        undo_depth: int,
         snapshots: int,
         calls: int,
         on_ask: Callable[[AuditDenied], object] | None,
@@ -75,7 +75,7 @@ class SandboxSession(Session):
         self._told = told(self._tools)
         usual = config.limits.wall_seconds
         self._seconds = usual if timeout is None else seconds("timeout", timeout)
-        self._keep = count("keep", keep)
+        self._undo_depth = count("undo_depth", undo_depth)
         self._most_snapshots = count("snapshots", snapshots)
         self._calls = count("calls", calls, 1)
         self._busy = threading.Lock()
@@ -247,11 +247,11 @@ class SandboxSession(Session):
             self._notice_end()
             lost = "the state from before is lost: reset() begins anew"
             if not self._process.copies:
-                if self._process.is_lost and self._keep:
+                if self._process.is_lost and self._undo_depth:
                     raise SandboxError(lost)
                 raise RuntimeError(
                     "no state from before the last step is kept: "
-                    f"the session keeps {self._keep} (keep=), and each undo() uses one"
+                    f"the session keeps {self._undo_depth} (undo_depth=), and each undo() uses one"
                 )
             if not self._process.go_back():
                 raise SandboxError(lost)
@@ -436,8 +436,8 @@ class SandboxSession(Session):
                 exchange.is_stopped,
             )
             exchange.on_output = on_output
-            if self._keep:
-                while len(process.copies) >= self._keep:
+            if self._undo_depth:
+                while len(process.copies) >= self._undo_depth:
                     process.drop(process.copies[0])
                 passed = process.copied(number)
         elif kind == "copy":
