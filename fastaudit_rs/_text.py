@@ -77,9 +77,9 @@ def shortened(text: str, most: int) -> str:
     return f"{text[:half]}\n… {left_out} characters left out …\n{text[len(text) - most + half :]}"
 
 
-def checked(most: "Any") -> int:
-    if isinstance(most, bool) or not isinstance(most, int):
-        raise TypeError(f"most must be a number of characters, not {type(most).__name__}")
-    if most < 1:
-        raise ValueError(f"most must be positive, not {most}")
-    return most
+def checked(max_chars: "Any") -> int:
+    if isinstance(max_chars, bool) or not isinstance(max_chars, int):
+        raise TypeError(f"max_chars must be a number of characters, not {type(max_chars).__name__}")
+    if max_chars < 1:
+        raise ValueError(f"max_chars must be positive, not {max_chars}")
+    return max_chars

@@ -121,12 +121,12 @@ class Result:
             parts.append(block("timeline", shown(self.timeline)))
         return f"<div>{''.join(parts)}</div>"
 
-    def for_model(self, most: int = 20_000) -> str:
+    def for_model(self, max_chars: int = 20_000) -> str:
         r"""Describe it to a model: the answer of a tool that runs code.
 
         Args:
-            most: The number of characters that each part may have; the middle of a longer one is
-                left out.
+            max_chars: The number of characters that each part may have; the middle of a longer one
+                is left out.
 
         Returns:
             The parts that there are, each under its name: ``stdout``, ``stderr``, ``value``,
@@ -134,8 +134,8 @@ class Result:
             status) and ``denied``: denials with their hints, those that code swallowed.
 
         Raises:
-            TypeError: ``most`` is no number.
-            ValueError: ``most`` is not positive.
+            TypeError: ``max_chars`` is no number.
+            ValueError: ``max_chars`` is not positive.
 
         Example:
             >>> from fastaudit_rs import Policy
@@ -146,7 +146,7 @@ class Result:
             value:
             42
         """
-        most = checked(most)
+        max_chars = checked(max_chars)
         parts = {
             "stdout": self.stdout,
             "stderr": self.stderr,
@@ -158,7 +158,7 @@ class Result:
             "denied": swallowed(self),
             "failed requests": _failed_requests(self),
         }
-        told = [f"{name}:\n{shortened(text, most)}" for name, text in parts.items() if text]
+        told = [f"{name}:\n{shortened(text, max_chars)}" for name, text in parts.items() if text]
         return valid("\n\n".join(told)) or "It ran, and printed nothing."
 
     @property

@@ -78,7 +78,7 @@ RESET = "Begin anew before: without names, imports and modules of earlier calls.
 
 
 def server(
-    opens: Opens, *, name: str = "python", most: int = MOST, instructions: str | None = None
+    opens: Opens, *, name: str = "python", max_chars: int = MOST, instructions: str | None = None
 ) -> MCPServer[Any]:
     """An MCP server whose tool ``run_python`` runs code in a session.
 
@@ -87,7 +87,7 @@ def server(
     Args:
         opens: Opens the session of a client: a session itself, or a context manager that gives one.
         name: The name of the server.
-        most: The characters of each text that a client gets.
+        max_chars: The characters of each text that a client gets.
         instructions: A text for clients about the server.
 
     Example:
@@ -117,7 +117,7 @@ def server(
             ran, restarted = await client.run(code, reset, _Progress(ctx.report_progress))
         except (OSError, RuntimeError, SandboxError) as error:
             raise ToolError(str(error)) from error
-        return tool_result(ran, restarted, most)
+        return tool_result(ran, restarted, max_chars)
 
     hints = ToolAnnotations(title="Run Python", read_only_hint=False, open_world_hint=True)
     made.add_tool(run_python, description=TOOL, annotations=hints)
@@ -421,14 +421,14 @@ class Ran(BaseModel):
 RanResult = Annotated[CallToolResult, Ran]
 
 
-def tool_result(ran: Result, restarted: bool, most: int) -> CallToolResult:
+def tool_result(ran: Result, restarted: bool, max_chars: int) -> CallToolResult:
     """A step's result, for a client; `restarted` if names of earlier steps were lost before."""
     ran = for_models(ran)
     told: dict[str, Any] = {
         "success": ran.success,
-        "stdout": cut(ran.stdout, most),
-        "stderr": cut(ran.stderr, most),
-        "value": _value(ran.value, most),
+        "stdout": cut(ran.stdout, max_chars),
+        "stderr": cut(ran.stderr, max_chars),
+        "value": _value(ran.value, max_chars),
         "error": None,
         "ended_by": ran.killed_by,
         "denials": [_denial(denied) for denied in ran.violations],
@@ -441,24 +441,24 @@ def tool_result(ran: Result, restarted: bool, most: int) -> CallToolResult:
         "seconds": round(ran.duration, 3),
     }
     if ran.error is not None:
-        message = cut(ran.error.message, most)
+        message = cut(ran.error.message, max_chars)
         told["error"] = {"kind": ran.error.kind, "message": message, "line": ran.error.line}
-    text = ran.for_model(most)
+    text = ran.for_model(max_chars)
     content = [_text(f"{RESTARTED}\n\n{text}" if restarted else text)]
     for shown in ran.display:
         image, plain = image_of(shown), shown.get("text/plain")
         if image is not None:
             content.append(ImageContent(type="image", data=image, mime_type="image/png"))
         elif isinstance(plain, str) and plain not in text:
-            content.append(_text(cut(plain, most)))
+            content.append(_text(cut(plain, max_chars)))
     return CallToolResult(
         content=content, structured_content=valid_data(told), is_error=not ran.success
     )
 
 
-def cut(text: str, most: int) -> str:
+def cut(text: str, max_chars: int) -> str:
     """The text, without its middle if it has more than so many characters."""
-    return text if len(text) <= most else shortened(text, most)
+    return text if len(text) <= max_chars else shortened(text, max_chars)
 
 
 def _text(text: str) -> ContentBlock:
@@ -470,11 +470,11 @@ def _denial(denied: AuditDenied) -> dict[str, Any]:
     return {name: fields[name] for name in Denial.model_fields}
 
 
-def _value(value: object, most: int) -> Any:
+def _value(value: object, max_chars: int) -> Any:
     """The value, if JSON can hold it and it is not too long; else its `repr()`."""
     try:
-        if len(json.dumps(value, allow_nan=False)) <= most:
+        if len(json.dumps(value, allow_nan=False)) <= max_chars:
             return value
     except (TypeError, ValueError, RecursionError):
         pass
-    return cut(written(value), most)
+    return cut(written(value), max_chars)

@@ -60,7 +60,7 @@ def test_other_parts(fields, told):
 
 def test_long_parts_lose_their_middle():
     ran = Result(**{**vars(RAN), "stdout": "a" * 50 + "b" * 50 + "\n", "value": 1})
-    told = ran.for_model(11)
+    told = ran.for_model(max_chars=11)
     assert told == "stdout:\naaaaa\n… 89 characters left out …\nbbbbbb\n\nvalue:\n1"
     assert ran.for_model(100).startswith("stdout:\n" + "a" * 50 + "b" * 50 + "\n\n")
 
@@ -71,10 +71,12 @@ def test_halves_of_characters_are_told_in_valid_text(session):
     told.encode()
 
 
-@pytest.mark.parametrize(("most", "error"), [("1", TypeError), (True, TypeError), (0, ValueError)])
-def test_wrong_lengths(most, error):
-    with pytest.raises(error, match="most must be"):
-        RAN.for_model(most)
+@pytest.mark.parametrize(
+    ("max_chars", "error"), [("1", TypeError), (True, TypeError), (0, ValueError)]
+)
+def test_wrong_lengths(max_chars, error):
+    with pytest.raises(error, match="max_chars must be"):
+        RAN.for_model(max_chars)
 
 
 @pytest.fixture
