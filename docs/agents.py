@@ -153,7 +153,7 @@ def session_of(place: str, host: Host) -> Iterator[Session]:
     most = policy.replace(write=[".", host.shared])
     limits = Limits(wall_seconds=60)
     with (
-        Sandbox(policy, limits, ask_up_to=most) as sandbox,
+        Sandbox(policy, limits, approvable=most) as sandbox,
         sandbox.session(tools=tools, on_ask=host.on_ask) as session,
     ):
         yield session

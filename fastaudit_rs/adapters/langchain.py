@@ -73,7 +73,7 @@ def python_tool(
         description: Its description for the model; the default tells of the tools.
         tools: Functions of the host that the code may call, by name, with the host's rights.
         **options: Other arguments of `Policy.session` or `Sandbox.session`: ``timeout``,
-            ``on_ask``; ``directory`` in this process, ``limits`` and ``ask_up_to`` in a sandbox.
+            ``on_ask``; ``directory`` in this process, ``limits`` and ``approvable`` in a sandbox.
 
     Raises:
         SandboxError: The sandbox does not start.

@@ -33,7 +33,7 @@ class PythonToolset(FunctionToolset[Any]):
         id: The id of the toolset.
         tools: Functions of the host that the code may call, by name, with the host's rights.
         **options: Other arguments of `Policy.session` or `Sandbox.session`: ``timeout``,
-            ``on_ask``; ``directory`` in this process, ``limits`` and ``ask_up_to`` in a sandbox.
+            ``on_ask``; ``directory`` in this process, ``limits`` and ``approvable`` in a sandbox.
 
     Raises:
         TypeError: The policy has another type.

@@ -59,7 +59,7 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
         timeout: The seconds that a step may take; ``None`` for those of the session, which has no
             limit of its own in this process and ``limits.wall_seconds`` in a sandbox.
         **options: Other arguments of `Policy.session` or `Sandbox.session`: ``tools``,
-            ``on_ask``; ``directory`` in this process, ``limits`` and ``ask_up_to`` in a sandbox.
+            ``on_ask``; ``directory`` in this process, ``limits`` and ``approvable`` in a sandbox.
 
     Raises:
         InterpreterError: A module of ``authorized_imports`` is not installed.

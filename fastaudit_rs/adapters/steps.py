@@ -118,7 +118,7 @@ class Steps:
             self.session = where.session(**options)
         else:
             with contextlib.ExitStack() as stack:
-                own = {name: options.pop(name, None) for name in ("limits", "ask_up_to")}
+                own = {name: options.pop(name, None) for name in ("limits", "approvable")}
                 sandbox = stack.enter_context(Sandbox(where, **own))
                 self.session = sandbox.session(**options)
                 self._ends = stack.pop_all()

@@ -101,7 +101,7 @@ TABLE = (
         "what was answered with 'always': add to it, obey it", lasts=True,
     ),
     Option(
-        "--ask-up-to", (RUN,), "FILE",
+        "--approvable", (RUN,), "FILE",
         "with --sandbox and --ask: a policy in TOML, the most that answers may open",
     ),
     Option("--sandbox", (RUN,), None, "run it in a process that the kernel confines"),

@@ -62,8 +62,8 @@ def run(options: argparse.Namespace) -> int:
         if options.sandbox:
             return _run_in_sandbox(options)
         limits, policy = limits_of(options), policy_of(options)
-        if options.ask_up_to is not None:
-            raise ValueError("--ask-up-to needs --sandbox: elsewhere an answer opens what it says")
+        if options.approvable is not None:
+            raise ValueError("--approvable needs --sandbox: elsewhere an answer opens what it says")
         program = prepare(options.kind, options.program)
     except (OSError, ValueError) as error:
         return wrong(error)
@@ -255,7 +255,7 @@ def _run_in_sandbox(options: argparse.Namespace) -> int:
     from .. import SandboxError
     from ..sandbox.host.setup import absolute
 
-    rules, ask_up_to = sandbox_rules(options), _up_to(options)
+    rules, approvable = sandbox_rules(options), _approvable(options)
     if options.tmp is not None:
         raise ValueError("--tmp: a sandbox has a directory of its own for temporary files")
     on_ask = _person(options) if options.ask else None
@@ -269,7 +269,7 @@ def _run_in_sandbox(options: argparse.Namespace) -> int:
             rules,
             path=[directory_of(kind, program) or here],
             on_ask=on_ask,
-            ask_up_to=None if ask_up_to is None else absolute(ask_up_to, here),
+            approvable=None if approvable is None else absolute(approvable, here),
             log=options.log,
         ) as sandbox:
             # The program begins here, and not in the directory of the sandbox.
@@ -285,7 +285,7 @@ def _run_in_sandbox(options: argparse.Namespace) -> int:
         return BY_A_SIGNAL + signal.SIGINT
 
 
-def _up_to(options: argparse.Namespace) -> Policy | None:
+def _approvable(options: argparse.Namespace) -> Policy | None:
     """Return the most that answers may open in a sandbox; ``None`` if it is not to ask."""
     if options.approvals is not None:
         raise ValueError(
@@ -293,15 +293,15 @@ def _up_to(options: argparse.Namespace) -> Policy | None:
             "the file would keep its words"
         )
     if not options.ask:
-        if options.ask_up_to is not None:
-            raise ValueError("--ask-up-to needs --ask")
+        if options.approvable is not None:
+            raise ValueError("--approvable needs --ask")
         return None
-    if options.ask_up_to is None:
+    if options.approvable is None:
         raise ValueError(
-            "--ask --sandbox needs --ask-up-to FILE: the kernel holds the policy whatever is "
+            "--ask --sandbox needs --approvable FILE: the kernel holds the policy whatever is "
             "answered, unless a policy in FILE says how much answers may open"
         )
-    return Policy.from_toml(options.ask_up_to)
+    return Policy.from_toml(options.approvable)
 
 
 def _show_result(result: "Result", limits: Limits) -> int:

@@ -234,7 +234,7 @@ def test_a_session_in_a_sandbox_is_asked_once(tmp_path):
 
     asked = Asked("never")
     with (
-        Sandbox(parent=tmp_path, ask_up_to=Policy(write=["/nowhere"])) as sandbox,
+        Sandbox(parent=tmp_path, approvable=Policy(write=["/nowhere"])) as sandbox,
         sandbox.session(on_ask=asked) as session,
     ):
         for name in "ab":

@@ -29,7 +29,7 @@ def asking(tmp_path, out):
                 raise answer
             return answer
 
-        options.setdefault("ask_up_to", Policy(write=[str(out)], network=False))
+        options.setdefault("approvable", Policy(write=[str(out)], network=False))
         options.setdefault("limits", Limits(wall_seconds=20))
         policy = options.pop("policy", Policy.preset("sandbox"))
         made.append(Sandbox(policy, parent=tmp_path, on_ask=on_ask, **options))
@@ -77,8 +77,8 @@ def test_an_answer_is_for_the_place_that_was_shown(tmp_path, out):
         os.replace(out / "new", out / "link")
         return "once"
 
-    up_to = Policy(write=[out], network=False)
-    with Sandbox(parent=tmp_path, on_ask=on_ask, ask_up_to=up_to) as sandbox:
+    approvable = Policy(write=[out], network=False)
+    with Sandbox(parent=tmp_path, on_ask=on_ask, approvable=approvable) as sandbox:
         ran = sandbox.run(writing(out / "link" / "a"))
     assert asked == [(str(out / "link" / "a"), str(out / "one" / "a"))]
     assert ran.violations[0].answer.endswith("led to another place when the answer came")
@@ -113,13 +113,13 @@ def test_the_rest_of_a_run_is_the_same(asking, out, tmp_path):
 def test_an_answer_opens_no_more_than_the_kernel(asking, runner, out):
     """Also one that is kept."""
     (out / "in").mkdir()
-    sandbox, asked = asking("pattern", ask_up_to=Policy(write=[str(out / "in")]))
+    sandbox, asked = asking("pattern", approvable=Policy(write=[str(out / "in")]))
     run = runner(sandbox).run
     ran = run(f"{writing(out / 'in' / 'a')}\n{writing(out / 'b')}")
     assert (ran.returncode, ran.error.kind) == (77, "fastaudit_rs.AuditDenied")
     [denied] = ran.violations
     assert (denied.path, denied.rule) == (str(out / "b"), "write")
-    assert "ask_up_to=" in denied.answer and "ask_up_to=" in str(denied)
+    assert "approvable=" in denied.answer and "approvable=" in str(denied)
     assert len(asked) == 1 and os.listdir(out) == ["in"]
 
 
@@ -136,7 +136,7 @@ HELD = {
 def test_without_a_bound_nobody_is_asked_about_what_the_kernel_holds(tmp_path, runner, out):
     (out / "there").write_text("x")
     asked = []
-    with pytest.warns(UserWarning, match=r"on_ask without ask_up_to") as warned:
+    with pytest.warns(UserWarning, match=r"on_ask without approvable") as warned:
         sandbox = Sandbox(parent=tmp_path, on_ask=lambda denied: asked.append(denied) or "once")
     assert warned[0].filename == __file__
     with sandbox, sandbox.pool(1) as pool:
@@ -146,7 +146,7 @@ def test_without_a_bound_nobody_is_asked_about_what_the_kernel_holds(tmp_path, r
                 ran = run(code.format(out=str(out)))
                 assert ran.error.kind == "fastaudit_rs.AuditDenied", ran.error
                 [denied] = ran.violations
-                assert "ask_up_to=" in denied.answer
+                assert "approvable=" in denied.answer
         assert asked == []
         assert one.run("import os; os.environ['LD_PRELOAD'] = ''").error is None
     assert (len(asked), os.listdir(out)) == (1, ["there"])
@@ -160,14 +160,14 @@ def test_sessions_have_questions_of_their_own(asking, out, tmp_path):
         assert not session.run(writing(out / "b")).success
     assert (len(asked), len(others)) == (0, 1)
     with Sandbox(parent=tmp_path) as sandbox:
-        with pytest.warns(UserWarning, match=r"ask_up_to=Policy\(write") as warned:
+        with pytest.warns(UserWarning, match=r"approvable=Policy\(write") as warned:
             sandbox.session(on_ask=print).close()
     assert warned[0].filename == __file__
 
 
 @pytest.mark.filterwarnings("error")
 def test_without_the_kernel_an_answer_opens_what_it_says(asking, out):
-    sandbox, asked = asking("once", confine="audit", ask_up_to=None)
+    sandbox, asked = asking("once", confine="audit", approvable=None)
     assert sandbox.session().run(writing(out / "a")).error is None
     assert (len(asked), os.listdir(out)) == (1, ["a"])
 
@@ -190,8 +190,8 @@ def test_a_coroutine_answers(out, tmp_path, runner, is_async_run):
         await asyncio.sleep(9 if "late" in denied.path else 0.01)
         return "once"
 
-    up_to = Policy(write=[str(out)])
-    with Sandbox(parent=tmp_path, on_ask=on_ask, ask_seconds=0.3, ask_up_to=up_to) as sandbox:
+    approvable = Policy(write=[str(out)])
+    with Sandbox(parent=tmp_path, on_ask=on_ask, ask_seconds=0.3, approvable=approvable) as sandbox:
         one = runner(sandbox)
         codes = [writing(out / "a"), writing(out / "late")]
 
@@ -223,7 +223,7 @@ def test_what_is_blocked_stays_so(asking, out):
     (out / "secret").mkdir()
     (out / "secret" / "key").write_text("key")
     policy = Policy.preset("sandbox").replace(block=[str(out / "secret")])
-    sandbox, asked = asking("once", policy=policy, ask_up_to=Policy(read=[str(out)]))
+    sandbox, asked = asking("once", policy=policy, approvable=Policy(read=[str(out)]))
     ran = sandbox.session().run(f"open({str(out / 'secret' / 'key')!r}).read()")
     assert ([denied.rule for denied in ran.violations], asked) == (["block"], [])
 
@@ -297,7 +297,7 @@ def test_it_leaves_nothing(asking, out):
 @pytest.mark.parametrize(
     ("options", "error", "told"),
     [
-        ({"ask_up_to": "/"}, TypeError, "ask_up_to must be a Policy"),
+        ({"approvable": "/"}, TypeError, "approvable must be a Policy"),
         ({"on_ask": "once"}, TypeError, "on_ask must be a function, not str"),
         ({"on_ask": Approvals("a.toml")}, TypeError, "on_ask must not be Approvals: code in a"),
         ({"on_ask": print, "ask_seconds": 0}, ValueError, "ask_seconds must be positive"),
@@ -342,8 +342,8 @@ from fastaudit_rs import Policy, Sandbox
 for name in ("out", "other"):
     os.mkdir(name)
 out, other = map(os.path.abspath, ("out", "other"))
-up_to = Policy(write=[out])
-with Sandbox(on_ask=lambda denied: "once", ask_up_to=up_to, confine=sys.argv[1]) as sandbox:
+approvable = Policy(write=[out])
+with Sandbox(on_ask=lambda denied: "once", approvable=approvable, confine=sys.argv[1]) as sandbox:
     for run in (sandbox.run, sandbox.session().run):
         for place in (out, other):
             print(run(f"open({place!r} + '/a', 'w')").returncode, os.listdir(place))

@@ -156,7 +156,7 @@ def test_killed_in_a_question(of):
         return "once"
 
     limits = Limits(wall_seconds=20)
-    with Sandbox(Policy(read=["/"]), limits, ask_up_to=Policy(env=True)) as sandbox:
+    with Sandbox(Policy(read=["/"]), limits, approvable=Policy(env=True)) as sandbox:
         with sandbox.session(tools={"add": add}, on_ask=ask) as session:
             session.run("x = 1")
             _ended(session, "import os; os.environ['ASKED'] = 'x'")

@@ -305,9 +305,9 @@ class TestSandbox:
 
     @pytest.fixture
     def options(self, places):
-        with open("up-to.toml", "w") as file:
+        with open("approvable.toml", "w") as file:
             file.write(f"write = [{places.out!r}]\nnetwork = false\n")
-        return ["--sandbox", "--ask", "--ask-up-to", "up-to.toml"]
+        return ["--sandbox", "--ask", "--approvable", "approvable.toml"]
 
     @pytest.mark.slow
     def test_answers_open_what_the_file_names(self, terminal, places, options):
@@ -328,7 +328,7 @@ class TestSandbox:
     @pytest.mark.slow
     def test_answers_open_no_more(self, terminal, places, options):
         status, _, err = terminal(*options, "-c", writing(f"{places.cwd}/a")).end()
-        assert status == 77 and "--ask-up-to names what answers may open" in err
+        assert status == 77 and "--approvable names what answers may open" in err
         assert not os.path.exists("a")
 
     @pytest.mark.slow
@@ -359,11 +359,14 @@ class TestSandbox:
     @pytest.mark.parametrize(
         ("words", "told"),
         [
-            (["--sandbox", "--ask"], "--ask --sandbox needs --ask-up-to FILE: the kernel holds"),
-            (["--sandbox", "--ask-up-to", "up-to.toml"], "--ask-up-to needs --ask\n"),
-            (["--ask", "--ask-up-to", "up-to.toml"], "--ask-up-to needs --sandbox: elsewhere"),
+            (["--sandbox", "--ask"], "--ask --sandbox needs --approvable FILE: the kernel holds"),
+            (["--sandbox", "--approvable", "approvable.toml"], "--approvable needs --ask\n"),
+            (
+                ["--ask", "--approvable", "approvable.toml"],
+                "--approvable needs --sandbox: elsewhere",
+            ),
             (["--sandbox", "--approvals", "a"], "--approvals does not reach into a sandbox: the"),
-            (["--sandbox", "--ask", "--ask-up-to", "none"], "No such file or directory: 'none'"),
+            (["--sandbox", "--ask", "--approvable", "none"], "No such file or directory: 'none'"),
         ],
     )
     def test_options_that_do_not_go_together(self, command, options, words, told):

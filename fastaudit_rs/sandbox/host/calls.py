@@ -262,15 +262,15 @@ def check_ask(on_ask: Any, ask_seconds: object) -> None:
     seconds("ask_seconds", ask_seconds)
 
 
-def warn_of_held(on_ask: Any, ask_up_to: Policy | None) -> None:
+def warn_of_held(on_ask: Any, approvable: Policy | None) -> None:
     """Warn if nobody is asked about what the kernel holds."""
-    if on_ask is not None and ask_up_to is None:
+    if on_ask is not None and approvable is None:
         from ..._near import warn
 
         warn(
-            "on_ask without ask_up_to is not asked about files, programs and the network, which "
-            "the kernel holds whatever the answer is: Sandbox(ask_up_to=Policy(write=[...])) names "
-            "what answers may open"
+            "on_ask without approvable is not asked about files, programs and the network, which "
+            "the kernel holds whatever the answer is: Sandbox(approvable=Policy(write=[...])) "
+            "names what answers may open"
         )
 
 

@@ -188,7 +188,7 @@ class SandboxConfig:
     in_container: bool
     asks: bool
     #: The most that answers of the host may open, besides the policy.
-    up_to: Policy | None
+    approvable: Policy | None
     secrets: Sequence[Secret]
     log: AuditLog | None
 

@@ -78,7 +78,7 @@ class Sandbox(Runner):
             event loop of `arun`. Its time is the run's. The answers ``"guard"`` and ``"pattern"``
             hold until the end of the run.
         ask_seconds: The time for its answer, if it is a coroutine function.
-        ask_up_to: The most that answers to ``on_ask`` may open: the kernel lets pass what this
+        approvable: The most that answers to ``on_ask`` may open: the kernel lets pass what this
             policy allows too (``write``, ``read``, ``commands``, ``network``), and the guard asks
             before. Native code can do it without being asked. Nobody is asked about what the
             kernel denies whatever the answer is, and without it that is all that these fields deny.
@@ -108,7 +108,7 @@ class Sandbox(Runner):
         image: str | None = None,
         on_ask: Callable[[AuditDenied], object] | None = None,
         ask_seconds: float | None = None,
-        ask_up_to: Policy | None = None,
+        approvable: Policy | None = None,
         secrets: Iterable[Secret] = (),
         log: AuditLog | str | os.PathLike[str] | None = None,
     ) -> None:
@@ -119,11 +119,11 @@ class Sandbox(Runner):
         if limits is not None and not isinstance(limits, Limits):
             raise TypeError(f"limits must be Limits, not {type(limits).__name__}")
         check_backend(backend, image, confine)
-        if ask_up_to is not None and not isinstance(ask_up_to, Policy):
-            raise TypeError(f"ask_up_to must be a Policy, not {type(ask_up_to).__name__}")
+        if approvable is not None and not isinstance(approvable, Policy):
+            raise TypeError(f"approvable must be a Policy, not {type(approvable).__name__}")
         check_ask(on_ask, ask_seconds)
         if backend != "process":
-            for name, given in (("on_ask", on_ask), ("ask_up_to", ask_up_to)):
+            for name, given in (("on_ask", on_ask), ("approvable", approvable)):
                 if given is not None:
                     raise ValueError(f"{name} needs backend='process': containers do not ask")
             if log is not None:
@@ -140,9 +140,9 @@ class Sandbox(Runner):
         self._docker = docker = _docker(image)
         sandlock = None if docker is not None else kernel(confine)
         if sandlock is not None:
-            warn_of_held(on_ask, ask_up_to)
+            warn_of_held(on_ask, approvable)
         values = secrets_of(secrets)
-        check_network(sandlock, policy if ask_up_to is None else bound(policy, ask_up_to), values)
+        check_network(sandlock, policy if approvable is None else bound(policy, approvable), values)
         base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
         with contextlib.ExitStack() as failing:
             failing.callback(remove_own, base)
@@ -161,7 +161,7 @@ class Sandbox(Runner):
                 kernel=sandlock,
                 in_container=docker is not None,
                 asks=on_ask is not None,
-                up_to=None if ask_up_to is None else absolute(ask_up_to, str(self.directory)),
+                approvable=approvable and absolute(approvable, str(self.directory)),
                 secrets=values,
                 log=decided,
             )
@@ -307,7 +307,7 @@ class Sandbox(Runner):
             calls: The number of calls of tools that a step may make, and of questions.
             on_ask: A function that is asked before the guard denies an operation, as that of
                 `Policy.guard`; it runs as `tools` do. Its answer opens what the kernel lets
-                pass: see ``ask_up_to`` of `Sandbox`. By default it is that of the sandbox.
+                pass: see ``approvable`` of `Sandbox`. By default it is that of the sandbox.
             ask_seconds: The time for its answer, if it is a coroutine function.
 
         Raises:
@@ -322,7 +322,7 @@ class Sandbox(Runner):
             raise ValueError("a session needs backend='process': containers are not copied")
         check_ask(on_ask, ask_seconds)
         if self._config.kernel is not None:
-            warn_of_held(on_ask, self._config.up_to)
+            warn_of_held(on_ask, self._config.approvable)
         if on_ask is None:
             on_ask, ask_seconds = self._on_ask, ask_seconds or self._ask_seconds
         from .session import SandboxSession

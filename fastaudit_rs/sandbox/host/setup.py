@@ -61,8 +61,8 @@ CONFINE = ("require", "prefer", "audit")
 class Setup:
     def __init__(self, config: SandboxConfig) -> None:
         self.config = config
-        policy, up_to, directory = config.policy, config.up_to, str(config.directory)
-        held = policy if up_to is None else bound(policy, up_to)
+        policy, approvable, directory = config.policy, config.approvable, str(config.directory)
+        held = policy if approvable is None else bound(policy, approvable)
         #: The places that it depends on, but for those that are the same for all.
         self._named = (*(held.write or ()), *(held.read or ()), *held.block, *config.path)
         more = [*config.path]
@@ -80,7 +80,7 @@ class Setup:
             "sandbox", _as_written(policy, directory)
         )
         #: The policy that the kernel holds: answers may open more than the guard lets through.
-        self._held = self.policy if up_to is None else _with(held, more, directory)
+        self._held = self.policy if approvable is None else _with(held, more, directory)
         #: True if the host carries the connections, as it does for hosts with names.
         self.is_carried = config.kernel is not None and sandbox_network.is_named(held.network)
         self._closed = False
@@ -125,7 +125,7 @@ class Setup:
         """The policy that the kernel holds whatever is answered; ``None`` without the kernel."""
         if self.config.kernel is None:
             return None
-        return self.policy if self.config.up_to is None else self._held
+        return self.policy if self.config.approvable is None else self._held
 
     def _carrier(self) -> "Proxy":
         """Return the proxy, which is started with the first process."""

@@ -244,13 +244,13 @@ pub fn meet(
 
 /// The end of a question that is not asked.
 fn held(config: &AuditCfg) -> String {
-    let up_to = match config.told().map(|told| told.words) {
-        Some(Words::SandboxOptions) => "--ask-up-to",
-        _ => "ask_up_to= of the sandbox",
+    let approvable = match config.told().map(|told| told.words) {
+        Some(Words::SandboxOptions) => "--approvable",
+        _ => "approvable= of the sandbox",
     };
     format!(
-        "nobody was asked, because the kernel holds this whatever the answer is; {up_to} names \
-         what answers may open"
+        "nobody was asked, because the kernel holds this whatever the answer is; {approvable} \
+         names what answers may open"
     )
 }
 
