@@ -27,6 +27,7 @@ _MEANT = {
     "cwd": "parent",
     "function": "tools",
     "functions": "tools",
+    "input": "stdin",
     "oks": "write",
     "paths": "write",
     "ram": "memory",

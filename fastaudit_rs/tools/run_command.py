@@ -275,7 +275,7 @@ def _run_in_sandbox(options: argparse.Namespace) -> int:
             # The program begins here, and not in the directory of the sandbox.
             sandbox._cwd = here
             code = CODE.format(kind=kind, program=program, source=source)
-            result = sandbox.run(code, input=given)
+            result = sandbox.run(code, stdin=given)
         return _show_result(result, rules[1])
     except SandboxError as error:
         return wrong(error)

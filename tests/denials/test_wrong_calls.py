@@ -145,7 +145,9 @@ SANDBOXES = [
     ("sandbox.run('script.py')", "write Path('script.py')"),
     ("sandbox.run(3)", "code must be a str or the path of a file, not int"),
     ("sandbox.run('1', args='x')", "write ['x']"),
-    ("sandbox.run('1', input=3)", "input must be str or bytes, not int"),
+    ("sandbox.run('1', stdin=3)", "stdin must be str or bytes, not int"),
+    ("sandbox.run('1', stdin=sys.stderr)", ": pass the text, not a file"),
+    ("sandbox.run('1', input='x')", "Sandbox.run() has no argument 'input'. Did you mean 'stdin'?"),
     ("sandbox.write_file('a', sys.stdin)", "data must be str or bytes, not "),
 ]
 

@@ -20,7 +20,7 @@ class TestRunning:
         ran = make_sandbox().run(
             "import sys\nprint(sys.argv, __name__, input())\nprint('no', file=sys.stderr)",
             args=["a", "-b"],
-            input="given\n",
+            stdin="given\n",
         )
         assert (ran.returncode, ran.success) == (0, True)
         assert ran.stdout == "['<sandbox>', 'a', '-b'] __main__ given\n"
@@ -50,8 +50,8 @@ class TestRunning:
         assert (ran.returncode, ran.stderr) == (0, "")
 
     def test_much_input_that_nobody_reads(self, make_sandbox):
-        assert make_sandbox().run("print(1)", input="x" * 1_000_000).stdout == "1\n"
-        ran = make_sandbox().run("import sys; print(len(sys.stdin.read()))", input="x" * 1_000_000)
+        assert make_sandbox().run("print(1)", stdin="x" * 1_000_000).stdout == "1\n"
+        ran = make_sandbox().run("import sys; print(len(sys.stdin.read()))", stdin="x" * 1_000_000)
         assert ran.stdout == "1000000\n"
 
     def test_side_by_side(self, make_sandbox):

@@ -106,7 +106,7 @@ def test_the_rest_of_a_run_is_the_same(asking, out, tmp_path):
     )
     ran = sandbox.run(script, ["x"], "typed", value=True)
     assert (ran.stdout, ran.value, len(asked)) == ("['x'] typed\n", "x", 1)
-    ran = sandbox.run(f"{writing(out / 'a')}\nimport sys; sys.exit(5)", input=b"x" * (1 << 20))
+    ran = sandbox.run(f"{writing(out / 'a')}\nimport sys; sys.exit(5)", stdin=b"x" * (1 << 20))
     assert ran.returncode == 5
 
 

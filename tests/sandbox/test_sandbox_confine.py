@@ -28,7 +28,7 @@ def test_without_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "sandlock", None)  # where it is installed
     limits = Limits(wall_seconds=1, output="1M")
     with Sandbox(LOOSE, limits, confine="prefer") as sandbox:
-        ran = sandbox.run("print(input())", input="x\n")
+        ran = sandbox.run("print(input())", stdin="x\n")
         assert (ran.stdout, ran.confined) == ("x\n", False)
         assert sandbox.run(f"open({str(tmp_path / 'a')!r}, 'w')").returncode == 77
         assert sandbox.run("import time; time.sleep(60)").timed_out

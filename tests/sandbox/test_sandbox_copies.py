@@ -136,7 +136,7 @@ def test_a_run_that_reads_its_input_to_the_end_as_the_host_is_copied(sandbox):
     (sandbox.directory / "go").unlink(missing_ok=True)
     code = "import sys; open('go', 'w').close(); print(len(sys.stdin.read()))"
     given = b"x" * (1 << 20)
-    thread = threading.Thread(target=lambda: results.append(sandbox.run(code, input=given)))
+    thread = threading.Thread(target=lambda: results.append(sandbox.run(code, stdin=given)))
     thread.start()
     child = os.fork()
     if not child:

@@ -61,7 +61,7 @@ class TestEnvironments:
         for name in ("one", "two"):
             manager.create(name)
         assert manager.list() == ["one", "two"]
-        assert manager.run("one", "print(input())", input="x").stdout == "x\n"
+        assert manager.run("one", "print(input())", stdin="x").stdout == "x\n"
         assert asyncio.run(
             manager.arun("two", "import sys; sys.argv[1:]", ["a"], value=True)
         ).success

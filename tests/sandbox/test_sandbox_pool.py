@@ -159,7 +159,7 @@ class TestWorker:
             sandbox.run("1")
             before = left()
             for code in json.loads(sys.argv[1]):
-                sandbox.run(code, input="x" * 200_000)
+                sandbox.run(code, stdin="x" * 200_000)
             # The kernel part keeps copies of a few sockets for as long as its process runs.
             print(left()[0] - before[0] < 5)
             threading.Timer(0.2, sandbox.close).start()
@@ -259,7 +259,7 @@ class TestPool:
         with sandbox.pool(2, preload=["decimal"]) as pool:
             for _ in range(4):
                 assert pool.run(code, value=True).value is True
-            assert asyncio.run(pool.arun("print(input())", input="x\n")).stdout == "x\n"
+            assert asyncio.run(pool.arun("print(input())", stdin="x\n")).stdout == "x\n"
 
     def test_modules_of_the_host(self, tmp_path):
         """Modules that a path names: for preloading, and for the code."""

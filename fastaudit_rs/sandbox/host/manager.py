@@ -186,7 +186,7 @@ class SandboxManager(Closing):
         name: str,
         code: str | os.PathLike[str],
         args: Sequence[str] = (),
-        input: str | bytes = b"",
+        stdin: str | bytes = b"",
         *,
         value: bool = False,
     ) -> Result:
@@ -199,7 +199,7 @@ class SandboxManager(Closing):
         """
         environment = self._environment(name)
         began = time.time()
-        result = environment.sandbox.run(code, args, input, value=value)
+        result = environment.sandbox.run(code, args, stdin, value=value)
         return environment.noted(code, args, began, result)
 
     async def arun(
@@ -207,14 +207,14 @@ class SandboxManager(Closing):
         name: str,
         code: str | os.PathLike[str],
         args: Sequence[str] = (),
-        input: str | bytes = b"",
+        stdin: str | bytes = b"",
         *,
         value: bool = False,
     ) -> Result:
         """Run code as `run` does, in a thread of the loop's executor. Cancelling ends the run."""
         environment = self._environment(name)
         began = time.time()
-        result = await environment.sandbox.arun(code, args, input, value=value)
+        result = await environment.sandbox.arun(code, args, stdin, value=value)
         return environment.noted(code, args, began, result)
 
     @checked("SandboxManager.session")

@@ -90,13 +90,13 @@ class InFlight:
 class RunRequest:
     code: str | os.PathLike[str]
     args: Sequence[str]
-    input: str | bytes
+    stdin: str | bytes
     value: bool
     cancel: CancelToken
     loop: "asyncio.AbstractEventLoop | None" = None
 
     def __post_init__(self) -> None:
-        code, args, given = self.code, self.args, self.input
+        code, args, given = self.code, self.args, self.stdin
         if isinstance(code, str):
             # As code it would be an attribute of what has the file's name.
             if re.fullmatch(r"[\w./\\~:-]+\.py", code):
@@ -108,7 +108,10 @@ class RunRequest:
         if isinstance(args, (str, bytes)):
             raise TypeError(f"args must be a list, not {type(args).__name__}: write [{args!r}]")
         if not isinstance(given, (str, bytes, bytearray, memoryview)):
-            raise TypeError(f"input must be str or bytes, not {type(given).__name__}")
+            # `subprocess` takes a file, or a constant for one.
+            raise TypeError(
+                f"stdin must be str or bytes, not {type(given).__name__}: pass the text, not a file"
+            )
 
 
 class Runner(Closing):
@@ -117,7 +120,7 @@ class Runner(Closing):
         self,
         code: str | os.PathLike[str],
         args: Sequence[str] = (),
-        input: str | bytes = b"",
+        stdin: str | bytes = b"",
         *,
         value: bool = False,
     ) -> Result:
@@ -126,7 +129,7 @@ class Runner(Closing):
         Args:
             code: Python code, or the path of a file of it.
             args: Its arguments, in ``sys.argv``.
-            input: Its standard input.
+            stdin: What it reads from its standard input.
             value: True if the value of the last expression is wanted.
 
         Returns:
@@ -137,7 +140,7 @@ class Runner(Closing):
             RuntimeError: It is closed, or was closed meanwhile, which ends the run.
             SandboxError: A process that is to run it does not start, or ends by itself.
         """
-        return self._run(RunRequest(code, args, input, value, CancelToken()))
+        return self._run(RunRequest(code, args, stdin, value, CancelToken()))
 
     @abstractmethod
     def _run(self, request: RunRequest) -> Result:
@@ -148,7 +151,7 @@ class Runner(Closing):
         self,
         code: str | os.PathLike[str],
         args: Sequence[str] = (),
-        input: str | bytes = b"",
+        stdin: str | bytes = b"",
         *,
         value: bool = False,
     ) -> Result:
@@ -160,7 +163,7 @@ class Runner(Closing):
         import asyncio
 
         cancel = CancelToken()
-        request = RunRequest(code, args, input, value, cancel, asyncio.get_running_loop())
+        request = RunRequest(code, args, stdin, value, cancel, asyncio.get_running_loop())
         try:
             return await asyncio.to_thread(self._run, request)
         finally:

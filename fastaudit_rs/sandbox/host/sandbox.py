@@ -241,7 +241,7 @@ class Sandbox(Runner):
             raise RuntimeError("the sandbox is closed")
 
     def _run(self, request: RunRequest, workers: WorkerSource | None = None) -> Result:
-        config, code, given = self._config, request.code, request.input
+        config, code, given = self._config, request.code, request.stdin
         in_file = not isinstance(code, str)
         text = Path(code).read_text(encoding="utf-8") if in_file else str(code)
         file = os.path.abspath(code) if in_file else "<sandbox>"
