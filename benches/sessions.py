@@ -109,7 +109,7 @@ def rows(stack: ExitStack) -> dict[Key, Row]:
 
     def array(session: object) -> None:
         run = getattr(session, "run")  # noqa: B009
-        check(bool((run("a + 1", inputs={"a": ARRAY}).value == ARRAY + 1).all()), True)
+        check(bool((run("a + 1", variables={"a": ARRAY}).value == ARRAY + 1).all()), True)
 
     def monty_step() -> None:
         check(checkout.feed_run(STEP), ANSWER)

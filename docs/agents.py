@@ -123,12 +123,12 @@ class Host:
 def loop(session: Session, host: Host) -> Iterator[str]:
     """Run the steps; the line of each."""
     for number, code in enumerate(STEPS, 1):
-        inputs: dict[str, object] = {"shared": str(host.shared)} if number == 1 else {}
+        variables: dict[str, object] = {"shared": str(host.shared)} if number == 1 else {}
         if "measured" in code:
-            inputs["measured"] = numpy.array([[1.0, 2.0], [3.0, 6.0]])
+            variables["measured"] = numpy.array([[1.0, 2.0], [3.0, 6.0]])
         if code.startswith("while True"):
             threading.Timer(0.5, session.interrupt).start()
-        yield host.told(number, session.run(code, inputs=inputs))
+        yield host.told(number, session.run(code, variables=variables))
         if "broken" in code:
             session.undo()
             yield "   undone"

@@ -18,7 +18,7 @@ __all__ = ["event", "near", "suggestion", "unknown", "warn"]
 
 _PACKAGE = __name__.partition(".")[0]
 
-#: Names that people know, and their names here.
+#: Names that people know, and their names here: the first that there is.
 _MEANT = {
     "allow": "write",
     "allowed_hosts": "hosts",
@@ -27,7 +27,8 @@ _MEANT = {
     "cwd": "parent",
     "function": "tools",
     "functions": "tools",
-    "input": "stdin",
+    "input": "stdin variables",
+    "inputs": "variables",
     "oks": "write",
     "paths": "write",
     "ram": "memory",
@@ -78,7 +79,7 @@ def elsewhere(name: str) -> str:
 
 
 def _hint(function: str, name: str, names: list[str]) -> str:
-    for known in (name, _MEANT.get(name, "")):
+    for known in (name, *_MEANT.get(name, "").split()):
         if known in names:
             return f" Did you mean {known!r}?"
         if place := _place(function, known):

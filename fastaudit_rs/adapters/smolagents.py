@@ -102,7 +102,7 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
             TypeError: One is nothing of that.
         """
         if variables:
-            self._steps.run("", inputs=variables)
+            self._steps.run("", variables=variables)
 
     def send_tools(self, tools: dict[str, Callable[..., Any]]) -> None:
         """Give each step tools of the host; they take back their names from earlier steps."""

@@ -127,12 +127,12 @@ class Steps:
     def run(
         self,
         code: str,
-        inputs: Mapping[str, object] | None = None,
+        variables: Mapping[str, object] | None = None,
         tools: Tools | None = None,
         timeout: float | None = None,
     ) -> Result:
         """Run a step as `Session.run` does, after those that were asked for before."""
-        run = partial(self.session.run, code, inputs=inputs, tools=tools, timeout=timeout)
+        run = partial(self.session.run, code, variables=variables, tools=tools, timeout=timeout)
         with self._turn():
             try:
                 ran = run()

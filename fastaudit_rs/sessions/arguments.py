@@ -46,7 +46,9 @@ def tools_of(given: object) -> dict[str, Callable[..., Any]]:
         found[identifier("tools", name)] = function
         if not callable(function):
             kind = type(function).__name__
-            raise TypeError(f"tools[{name!r}] must be a function, not {kind}: inputs= takes values")
+            raise TypeError(
+                f"tools[{name!r}] must be a function, not {kind}: variables= takes values"
+            )
     return found
 
 
@@ -58,18 +60,18 @@ def is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-def inputs_of(given: object) -> bytes:
-    """Check the inputs of a step; return them packed, empty if there are none."""
+def variables_of(given: object) -> bytes:
+    """Check the variables of a step; return them packed, empty if there are none."""
     if given is None:
         return b""
     if not isinstance(given, Mapping):
         raise TypeError(
-            f"inputs must be a mapping from names, not {type(given).__name__}: "
+            f"variables must be a mapping from names, not {type(given).__name__}: "
             "write {'name': value}"
         )
-    values = {identifier("inputs", name): value for name, value in given.items()}
+    values = {identifier("variables", name): value for name, value in given.items()}
     try:
-        return pack(values, place="inputs") if values else b""
+        return pack(values, place="variables") if values else b""
     except NotData as wrong:
         called = any(map(callable, values.values()))
         instead = "tools= takes functions" if called else "data, arrays and frames can"

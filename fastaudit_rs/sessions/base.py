@@ -43,7 +43,7 @@ class StepRequest(NamedTuple):
     """A step as it was asked for: the arguments of `Session.run`."""
 
     code: str
-    inputs: Mapping[str, object] | None
+    variables: Mapping[str, object] | None
     tools: Tools | None
     timeout: float | None
 
@@ -70,7 +70,7 @@ class Session(Closing):
         self,
         code: str,
         *,
-        inputs: Mapping[str, object] | None = None,
+        variables: Mapping[str, object] | None = None,
         tools: Tools | None = None,
         timeout: float | None = None,
     ) -> Result:
@@ -78,8 +78,8 @@ class Session(Closing):
 
         Args:
             code: Python code; ``await`` may stand at its top level.
-            inputs: Values for names of the step, and of those after it: data, arrays of numpy and
-                frames of pandas. They are copied.
+            variables: Values for names of the step, and of those after it: data, arrays of numpy
+                and frames of pandas. They are copied.
             tools: Functions of the host for names of this step and of those after it, besides
                 those of the session. They run with the host's rights; arguments and results are
                 data, and copied.
@@ -91,10 +91,10 @@ class Session(Closing):
         Raises:
             RuntimeError: The session is closed, or runs a step already.
             SandboxError: Its process has ended; `reset` starts another.
-            TypeError: An argument has another type, or an input is no data.
+            TypeError: An argument has another type, or a variable is no data.
             ValueError: An argument has a wrong value: no identifier, a negative `timeout`.
         """
-        return self._run(StepRequest(code, inputs, tools, timeout))
+        return self._run(StepRequest(code, variables, tools, timeout))
 
     @abstractmethod
     def _run(self, request: StepRequest) -> Result: ...
@@ -104,7 +104,7 @@ class Session(Closing):
         self,
         code: str,
         *,
-        inputs: Mapping[str, object] | None = None,
+        variables: Mapping[str, object] | None = None,
         tools: Tools | None = None,
         timeout: float | None = None,
     ) -> Result:
@@ -112,7 +112,7 @@ class Session(Closing):
 
         Tools that are coroutine functions run in this event loop.
         """
-        return await self._arun(StepRequest(code, inputs, tools, timeout))
+        return await self._arun(StepRequest(code, variables, tools, timeout))
 
     @abstractmethod
     async def _arun(self, request: StepRequest) -> Result: ...
@@ -122,7 +122,7 @@ class Session(Closing):
         self,
         code: str,
         *,
-        inputs: Mapping[str, object] | None = None,
+        variables: Mapping[str, object] | None = None,
         tools: Tools | None = None,
         timeout: float | None = None,
     ) -> "Stream":
@@ -135,7 +135,7 @@ class Session(Closing):
             ...         print(output.name, output.text)
             ...     return stream.result
         """
-        return self._stream(StepRequest(code, inputs, tools, timeout))
+        return self._stream(StepRequest(code, variables, tools, timeout))
 
     @abstractmethod
     def _stream(self, request: StepRequest) -> "Stream": ...

@@ -18,7 +18,7 @@ from .._native import MONITORING
 from ..approvals import Approvals
 from ..results import Result
 from . import step
-from .arguments import count, identifier, inputs_of, is_async, seconds, size, text_of, tools_of
+from .arguments import count, identifier, is_async, seconds, size, text_of, tools_of, variables_of
 from .base import BUSY, FOREIGN, SNAPSHOTS, Output, Session, StepRequest, Stream, Tools
 from .coroutines import Caller, Coroutines
 from .guest import Guest, Running, StepJob, awaited, wait
@@ -147,7 +147,7 @@ class HereSession(Session):
         """Check the arguments of a step; return a function that starts it."""
         text, timeout = text_of(request.code), request.timeout
         limit = self._timeout if timeout is None else seconds("timeout", timeout)
-        packed = inputs_of(request.inputs)
+        packed = variables_of(request.variables)
         copies: dict[str, Any] = unpack(packed, own=True) if packed else {}
         with self._lock:
             self._check()
@@ -157,7 +157,7 @@ class HereSession(Session):
     def _start(
         self,
         code: str,
-        inputs: dict[str, Any],
+        variables: dict[str, Any],
         tools: dict[str, Any],
         limit: float | None,
         notify: Callable[[], object],
@@ -173,7 +173,7 @@ class HereSession(Session):
 
             def work() -> step.Outcome:
                 try:
-                    return steps.run(guest.output, code, inputs, tools)
+                    return steps.run(guest.output, code, variables, tools)
                 except BaseException:
                     steps.shown.end()
                     raise

@@ -49,13 +49,13 @@ class StepQueue:
         self.names.update(self.own)
 
     def run(
-        self, output: Capture, code: str, inputs: dict[str, Any], tools: dict[str, Any]
+        self, output: Capture, code: str, variables: dict[str, Any], tools: dict[str, Any]
     ) -> step.Outcome:
         output.begin()
         before = self._now()
         self.before = None
         self.before = before
-        self.names.update(inputs)
+        self.names.update(variables)
         if tools:
             self.own.update(tools)
             self.names.update(tools)

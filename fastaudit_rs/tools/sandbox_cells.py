@@ -142,9 +142,9 @@ class SandboxMagics(Magics):
             raise ValueError(f"the sandbox began as {held.line()}: --reset begins another")
         # Lines are counted from that of the magic, as in the notebook.
         code = f"\n{cell}"
-        inputs = {name: space[name] for name in options.i}
+        variables = {name: space[name] for name in options.i}
         try:
-            result = run(held.session, code, inputs, seconds)
+            result = run(held.session, code, variables, seconds)
         except SandboxError as error:
             raise SandboxError(f"{error}\n{held.line('--reset')} begins anew") from error
         value = result.value
@@ -160,7 +160,7 @@ class SandboxMagics(Magics):
 
 
 def run(
-    session: "SandboxSession", code: str, inputs: dict[str, object], seconds: float | None
+    session: "SandboxSession", code: str, variables: dict[str, object], seconds: float | None
 ) -> Result:
     """Run a step, and print its output as it comes. Ctrl-C interrupts it.
 
@@ -170,7 +170,7 @@ def run(
     pieces: SimpleQueue[Output | None] = SimpleQueue()
 
     async def follow() -> Result:
-        stream = session.stream(code, inputs=inputs, timeout=seconds)
+        stream = session.stream(code, variables=variables, timeout=seconds)
         async for output in stream:
             pieces.put(output)
         return stream.result

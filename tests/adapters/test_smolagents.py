@@ -151,7 +151,7 @@ def test_variables_and_state(executor):
     assert "f" in state and "z" not in state and 1 not in state
     with pytest.raises(KeyError):
         state["z"]
-    with pytest.raises(TypeError, match=r"inputs\['x'\] is an object"):
+    with pytest.raises(TypeError, match=r"variables\['x'\] is an object"):
         executor.send_variables({"x": object()})
 
 

@@ -155,14 +155,17 @@ SANDBOXES = [
 STEPS = [
     ("session.run(3)", "code must be a str, not int"),
     ("session.run(Path('a.py'))", "code must be a str, not PosixPath: write path.read_text()"),
-    ("session.run('1', input={})", "Session.run() has no argument 'input'. Did you mean 'inputs'?"),
+    (
+        "session.run('1', input={})",
+        "Session.run() has no argument 'input'. Did you mean 'variables'?",
+    ),
     (
         "session.run('1', function={})",
-        "Did you mean 'tools'? It takes code, inputs, tools, timeout.",
+        "Did you mean 'tools'? It takes code, variables, tools, timeout.",
     ),
     ("session.run('1', wall_seconds=3)", "Limits(wall_seconds=…)) has it"),
-    ("asyncio.run(session.arun('1', input={}))", "Did you mean 'inputs'?"),
-    ("session.stream('1', input={})", "Did you mean 'inputs'?"),
+    ("asyncio.run(session.arun('1', input={}))", "Did you mean 'variables'?"),
+    ("session.stream('1', inputs={})", "Did you mean 'variables'?"),
     ("session.run('1', tools=[price])", "not list: write {'price': price}"),
     ("session.run('1', tools=price)", "not function: write {'price': price}"),
     ("session.run('1', tools=[lambda: 1])", "not list: write {'name': function}"),
@@ -178,23 +181,26 @@ STEPS = [
     ("session.run('1', tools={1: price})", "tools: names must be str, not int"),
     (
         "session.run('1', tools={'a': 1})",
-        "tools['a'] must be a function, not int: inputs= takes values",
+        "tools['a'] must be a function, not int: variables= takes values",
     ),
     (
-        "session.run('1', inputs=[1])",
-        "inputs must be a mapping from names, not list: write {'name': value}",
+        "session.run('1', variables=[1])",
+        "variables must be a mapping from names, not list: write {'name': value}",
     ),
     (
-        "session.run('1', inputs={'a b': 1})",
-        "inputs: 'a b' is no name that code can have: write 'a_b'",
+        "session.run('1', variables={'a b': 1})",
+        "variables: 'a b' is no name that code can have: write 'a_b'",
     ),
     (
-        "session.run('1', inputs={'x': object()})",
-        "inputs['x'] is an object of object, which cannot be passed by value",
+        "session.run('1', variables={'x': object()})",
+        "variables['x'] is an object of object, which cannot be passed by value",
     ),
-    ("session.run('1', inputs={'x': [1, object()]})", "inputs['x'][1] is an object of object"),
     (
-        "session.run('1', inputs={'f': price})",
+        "session.run('1', variables={'x': [1, object()]})",
+        "variables['x'][1] is an object of object",
+    ),
+    (
+        "session.run('1', variables={'f': price})",
         "which cannot be passed by value: tools= takes functions",
     ),
     ("session.run('1', timeout=-1)", "timeout must be positive, not -1"),

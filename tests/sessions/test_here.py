@@ -386,7 +386,7 @@ def test_a_session_in_a_running_loop():
 
     async def one(number):
         async with Policy().session() as session:
-            result = await session.arun("import time\ntime.sleep(0.1)\nn", inputs={"n": number})
+            result = await session.arun("import time\ntime.sleep(0.1)\nn", variables={"n": number})
             return result.value
 
     asyncio.run(main())

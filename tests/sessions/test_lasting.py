@@ -68,7 +68,7 @@ def megabytes(process="self"):
 def steps(session, count):
     for number in range(count):
         code, is_undone = KINDS[number % len(KINDS)]
-        session.run(code, inputs={"n": number})
+        session.run(code, variables={"n": number})
         if is_undone:
             session.undo()
         if number % 10 == 3:
@@ -140,7 +140,7 @@ def test_many_sessions(make):
     def one():
         with make(tools={"add": add, "later": later}) as session:
             for code, _ in KINDS[:6]:
-                session.run(code, inputs={"n": 1})
+                session.run(code, variables={"n": 1})
             session.reset()
             session.run("1")
 

@@ -134,7 +134,7 @@ def test_display_takes_anything_with_a_display_of_its_own(session):
 
 def test_a_display_has_a_limit(make):
     session = make(output=100_000)
-    shown = session.run("for _ in range(COUNT + 2): display(1)", inputs={"COUNT": COUNT}).display
+    shown = session.run("for _ in range(COUNT + 2): display(1)", variables={"COUNT": COUNT}).display
     [told] = shown[COUNT:]
     assert told["text/plain"].startswith(f"(2 more things left out: at most {COUNT} of ")
     [told] = session.run("display({'text/html': 'a' * (11 << 20)}, raw=True)").display
@@ -151,7 +151,7 @@ def test_denials_are_told_also_if_they_are_caught(session):
 
 def test_inputs_are_copied(session):
     given = {"a": [1, 2]}
-    assert value(session, "x['a'].append(3)\nx", inputs={"x": given}) == {"a": [1, 2, 3]}
+    assert value(session, "x['a'].append(3)\nx", variables={"x": given}) == {"a": [1, 2, 3]}
     assert given == {"a": [1, 2]}
     assert value(session, "x") == {"a": [1, 2, 3]}
 
@@ -161,9 +161,9 @@ def test_arrays_and_frames_go_in_and_out(session):
     numpy = pytest.importorskip("numpy")
     pandas = pytest.importorskip("pandas")
     array = numpy.arange(6.0).reshape(2, 3)
-    assert (value(session, "a * 2", inputs={"a": array}) == array * 2).all()
+    assert (value(session, "a * 2", variables={"a": array}) == array * 2).all()
     frame = pandas.DataFrame({"a": [1, 2]})
-    result = session.run("f", inputs={"f": frame})
+    result = session.run("f", variables={"f": frame})
     assert result.value.equals(frame)
     assert "<table" in result.display[0]["text/html"]
 
@@ -172,10 +172,10 @@ def test_arrays_and_frames_go_in_and_out(session):
     ("options", "error"),
     [
         ({"code": 1}, TypeError),
-        ({"inputs": {"x": object()}}, TypeError),
-        ({"inputs": {1: 1}}, TypeError),
-        ({"inputs": {"a b": 1}}, ValueError),
-        ({"inputs": {"if": 1}}, ValueError),
+        ({"variables": {"x": object()}}, TypeError),
+        ({"variables": {1: 1}}, TypeError),
+        ({"variables": {"a b": 1}}, ValueError),
+        ({"variables": {"if": 1}}, ValueError),
         ({"tools": {"f": 1}}, TypeError),
         ({"tools": {"a.b": len}}, ValueError),
         ({"timeout": "1"}, TypeError),
@@ -189,7 +189,7 @@ def test_arguments_are_checked_before_anything_runs(session, options, error):
 
 
 def test_names(session):
-    session.run("x = 1\nimport json\ndef f(): pass\n_y = 2", inputs={"z": 1})
+    session.run("x = 1\nimport json\ndef f(): pass\n_y = 2", variables={"z": 1})
     assert session.names == ["z", "x", "json", "f", "_y"]
     session.run("del x")
     assert session.names == ["z", "json", "f", "_y"]

@@ -131,7 +131,7 @@ def effects(session, host, code, target):
 
 def _attempt(session, host, code, target, told):
     try:
-        session.run(GUEST, inputs={"target": target, "home": host.home})
+        session.run(GUEST, variables={"target": target, "home": host.home})
         for step in code.split(NEXT):
             told.append(repr(_told(session.run(step))))
         _go_on()

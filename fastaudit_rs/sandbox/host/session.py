@@ -13,7 +13,7 @@ from typing import Any
 
 from ... import AuditDenied
 from ...results import Error, Result
-from ...sessions.arguments import count, identifier, inputs_of, seconds, text_of, tools_of
+from ...sessions.arguments import count, identifier, seconds, text_of, tools_of, variables_of
 from ...sessions.base import BUSY, FOREIGN, Output, Session, StepRequest, Stream, Tools
 from ...sessions.coroutines import HostLoop
 from ...sessions.snapshot import Snapshot, check_room, closed, number_of
@@ -34,8 +34,8 @@ from .session_process import Process
 #: The time for a step to leave when its session is closed, in seconds.
 PATIENCE = 3.0
 
-#: The bytes that the inputs of a step may have.
-INPUTS = 64 << 20
+#: The bytes that the variables of a step may have.
+VARIABLES = 64 << 20
 
 #: The message where all processes of a session have ended.
 SNAPSHOT_LOST = "the snapshots have ended with the session's process: reset() begins anew"
@@ -308,7 +308,7 @@ class SandboxSession(Session):
         cancelled: threading.Event | None = None,
     ) -> Result:
         text = text_of(request.code)
-        given = _packed_inputs(request.inputs)
+        given = _packed_variables(request.variables)
         new = tools_of(request.tools)
         timeout = request.timeout
         limit = self._seconds if timeout is None else seconds("timeout", timeout)
@@ -533,8 +533,10 @@ def _unpacked(body: memoryview) -> Any:
         raise SandboxError(f"the session's process gave a malformed answer: {error}") from None
 
 
-def _packed_inputs(inputs: Mapping[str, object] | None) -> bytes:
-    data = inputs_of(inputs)
-    if len(data) > min(INPUTS, MESSAGE):
-        raise ValueError(f"inputs must have at most {INPUTS >> 20} MB, not {len(data) >> 20} MB")
+def _packed_variables(variables: Mapping[str, object] | None) -> bytes:
+    data = variables_of(variables)
+    if len(data) > min(VARIABLES, MESSAGE):
+        raise ValueError(
+            f"variables must have at most {VARIABLES >> 20} MB, not {len(data) >> 20} MB"
+        )
     return data

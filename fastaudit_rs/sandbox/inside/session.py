@@ -138,9 +138,9 @@ class _Steps:
                 self._names[name] = HostTool(self._channel, told)
                 self._given.add(name)
         if body:
-            inputs = unpack(body, own=True)
-            self._given -= inputs.keys()
-            self._names.update(inputs)
+            variables = unpack(body, own=True)
+            self._given -= variables.keys()
+            self._names.update(variables)
         del body
         self._channel.take_interrupts()
         outcome = step.Outcome(status=step.INTERRUPTED)
