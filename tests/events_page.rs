@@ -12,8 +12,8 @@ const HEAD: &str = "\
 
 <!-- Made from the tables in src/policy by `make events-page`. -->
 
-Each audit event of CPython 3.10 to 3.15 and of this package, with the verdict of a guard. Search the page for the event
-that a denial names.
+Each audit event of CPython 3.10 to 3.15 and of this package, with the verdict of a guard. Search the page for the
+`event` of a denial.
 
 - **effect**: the `effect` of [denials](hosts.md) and [records](recording.md).
 - **raised by**: CPython, in the versions named or in all of them. This package raises an event itself before a function

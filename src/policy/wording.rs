@@ -1,4 +1,5 @@
-//! The first line of a denial, from facts. Its words are a contract: those of fastaudit.
+//! The first line of a denial, from facts. Under a policy it says what was denied; the words of
+//! `mk_audit` are a contract, those of fastaudit.
 
 use std::fmt::{self, Display, Write};
 
@@ -63,8 +64,8 @@ impl Line {
         }
     }
 
-    /// Writes it. `given` is the path, or all arguments of an event that is denied as such; `roots`
-    /// are those that it names.
+    /// Writes it as fastaudit does. `given` is the path, or all arguments of an event that is denied
+    /// as such; `roots` are those that it names.
     ///
     /// # Errors
     /// The error that `text` gives.
@@ -77,12 +78,86 @@ impl Line {
     ) -> fmt::Result {
         match self {
             Self::Event => write!(text, "Audit: {event} blocked in sandbox with args: {given}"),
-            Self::NothingWritten => write!(text, "{event} {given}: nothing may be written"),
-            Self::NothingRead => write!(text, "{event} {given}: nothing may be read"),
-            Self::NotIn => write!(text, "{event} {given} not in {roots}"),
-            Self::NotReadable => write!(text, "{event} {given} not readable: not in {roots}"),
             Self::Blocked => write!(text, "{event} {given} is blocked"),
             Self::Protected => write!(text, "{event} {given} is protected"),
+            _ => write!(text, "{event} {given} not in {roots}"),
+        }
+    }
+
+    /// Writes it for a policy: the operation, and the reason where it is about a path. `path` is that
+    /// path where the operation has several.
+    ///
+    /// # Errors
+    /// The error that `text` gives.
+    pub fn write_plain(
+        self,
+        text: &mut impl Write,
+        operation: &str,
+        path: Option<&str>,
+        roots: &impl Display,
+    ) -> fmt::Result {
+        write!(text, "Denied: {operation}")?;
+        match (self, path) {
+            (Self::Event, _) => Ok(()),
+            (Self::NothingWritten, _) => text.write_str(": nothing may be written"),
+            (Self::NothingRead, _) => text.write_str(": nothing may be read"),
+            (Self::NotIn | Self::NotReadable, None) => write!(text, ": not in {roots}"),
+            (Self::NotIn | Self::NotReadable, Some(path)) => {
+                write!(text, ": {path} is not in {roots}")
+            }
+            (Self::Blocked, path) => write!(text, ": {} is blocked", path.unwrap_or("it")),
+            (Self::Protected, path) => write!(text, ": {} is protected", path.unwrap_or("it")),
+        }
+    }
+}
+
+/// Returns what an event does, with its objects: "remove the file '/a'" for "remove a file".
+#[must_use]
+pub fn operation(does: &str, objects: &str) -> String {
+    match noun(does) {
+        Some((before, noun)) if !objects.is_empty() => format!("{before} the {noun} {objects}"),
+        _ => does.split(" (").next().unwrap_or(does).to_owned(),
+    }
+}
+
+/// Splits what an event does at the article of its last noun: "remove", "file".
+#[must_use]
+pub fn noun(does: &str) -> Option<(&str, &str)> {
+    let does = does.split(" (").next().unwrap_or(does);
+    let parts = [does.rsplit_once(" a "), does.rsplit_once(" an ")];
+    parts
+        .into_iter()
+        .flatten()
+        .max_by_key(|(before, _)| before.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_objects_of_an_operation_stand_by_its_last_noun() {
+        for (does, objects, text) in [
+            ("remove a file", "'/a'", "remove the file '/a'"),
+            ("remove a file", "", "remove a file"),
+            (
+                "send a signal to a process",
+                "7",
+                "send a signal to the process 7",
+            ),
+            (
+                "connect to an address",
+                "a:80",
+                "connect to the address a:80",
+            ),
+            (
+                "change the flags of a file (macOS, BSD)",
+                "'/a'",
+                "change the flags of the file '/a'",
+            ),
+            ("abort the process", "7", "abort the process"),
+        ] {
+            assert_eq!(operation(does, objects), text);
         }
     }
 }

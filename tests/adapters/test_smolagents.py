@@ -83,7 +83,10 @@ def test_a_conversation_of_five_steps(executor, tmp_path):
     assert answer == {"last": 7, "file": "[2, 3, 5, 7]"}
     told = model.told[1:]
     assert "[2, 3, 5, 7]" in told[0]
-    assert "open '/srv/primes' not in (" in told[1] and "To allow it: write = [" in told[1]
+    assert (
+        "open the file '/srv/primes' for writing: not in " in told[1]
+        and "To allow it: write = [" in told[1]
+    )
     assert "saved 12" in told[2] and note.read_text() == "[2, 3, 5, 7]"
     assert "at line 'primes[len(primes)]' due to: IndexError: list index out of range" in told[3]
     assert len(told) == 4
@@ -159,7 +162,7 @@ def test_output_and_denials_that_code_swallows(executor):
     code = "import sys\nprint('out')\nprint('err', file=sys.stderr)\n"
     code += "try: open('/srv/a', 'w')\nexcept OSError: pass"
     lines = executor(code).logs.splitlines()
-    assert lines[:2] == ["out", "err"] and lines[2].startswith("open '/srv/a' not in (")
+    assert lines[:2] == ["out", "err"] and "open the file '/srv/a'" in lines[2]
     assert any(line.startswith("To allow it: ") for line in lines)
     with pytest.raises(InterpreterError):
         executor("print('before')\nopen('/srv/a', 'w')")
@@ -266,7 +269,7 @@ class TestAuthorizedImports:
         executor = make(authorized_imports=["wave"])
         executor("import wave, statistics")
         sys.modules.pop("mailbox", None)
-        with pytest.raises(InterpreterError, match="import blocked .*'mailbox'"):
+        with pytest.raises(InterpreterError, match="import the module 'mailbox'"):
             executor("import mailbox")
 
     def test_all(self, make):

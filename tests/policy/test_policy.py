@@ -152,7 +152,11 @@ class TestGuard:
             os.mkdir(places.ok + "/b")
             with pytest.raises(AuditDenied):
                 os.rmdir(places.ok + "/b")
-        assert asked[0] == ("os.mkdir", f"os.mkdir '{places.ok}/b' is blocked", 7)
+        assert asked[0] == (
+            "os.mkdir",
+            f"Denied: make the directory '{places.ok}/b': it is blocked",
+            7,
+        )
         assert [denied.rule for denied in guard.violations] == ["block"]
 
     def test_guards_in_other_threads_keep_to_their_own(self, places, elsewhere):
@@ -208,7 +212,8 @@ class TestExplain:
         assert not explanation.allowed
         assert explanation.rule == "write"
         assert type(explanation.denied) is AuditDenied
-        assert explanation.denied.message == f"open '{places.out}/a' not in ('{places.ok}',)"
+        message = f"Denied: open the file '{places.out}/a' for writing: not in '{places.ok}'"
+        assert explanation.denied.message == message
         assert str(explanation) == str(explanation.denied)
         assert policy.explain("os.mkdir", places.ok + "/b", 0o777, -1).rule == "block"
         system = policy.explain("os.system", b"ls")

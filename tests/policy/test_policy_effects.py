@@ -41,7 +41,7 @@ class TestNetwork:
             assert (denied.rule, denied.effect, denied.host) == ("network", "network", "127.0.0.1")
             # The port is one that the system handed out.
             assert denied.hint == "network = Network(hosts=['127.0.0.1'])"
-            assert denied.message.endswith(f", ('127.0.0.1', {server[1]}))")
+            assert denied.message == f"Denied: connect to the address 127.0.0.1:{server[1]}"
             assert under(connection.connect_ex, server, network=False).rule == "network"
             with pytest.raises(OSError, match="not connected"):
                 connection.getpeername()
@@ -77,10 +77,7 @@ def output(*arguments, **options):
 class TestCommands:
     def test_none_by_default(self, under):
         denied = under(output, ["echo", "a"])
-        assert denied.message == (
-            "Audit: subprocess.Popen blocked in sandbox with args: "
-            "('echo', ['echo', 'a'], None, None)"
-        )
+        assert denied.message == "Denied: start the program echo a"
         assert (denied.rule, denied.effect, denied.hint) == (
             "commands", "process", "commands = ['echo']",
         )  # fmt: skip

@@ -27,13 +27,15 @@ class TestWrite:
     def test_below_the_roots_alone(self, under, places):
         assert under(touch, places.ok + "/a") is None
         denied = under(touch, places.out + "/a")
-        assert denied.args == (f"open '{places.out}/a' not in ('{places.ok}',)",)
+        message = f"Denied: open the file '{places.out}/a' for writing: not in '{places.ok}'"
+        assert denied.args == (message,)
         assert denied.rule == "write"
         assert denied.hint == f"write = ['{places.ok}', '{places.out}/a']"
 
     def test_nowhere(self, under, places):
         denied = under(touch, places.out + "/a", write=[])
-        assert denied.message == f"open '{places.out}/a': nothing may be written"
+        message = f"Denied: open the file '{places.out}/a' for writing: nothing may be written"
+        assert denied.message == message
 
     def test_home(self, under, places, monkeypatch):
         monkeypatch.setenv("HOME", places.out)
@@ -50,10 +52,12 @@ class TestRead:
         assert under(read, places.cwd + "/a", read=[places.cwd]) is None
         assert under(read, "a", read=["."]) is None
         denied = under(read, places.out + "/a", read=[places.cwd])
-        assert denied.args == (f"open '{places.out}/a' not readable: not in ('{places.cwd}',)",)
+        message = f"Denied: open the file '{places.out}/a' for reading: not in '{places.cwd}'"
+        assert denied.args == (message,)
         assert (denied.rule, denied.effect) == ("read", "read")
         nothing = under(read, places.out + "/a", read=[])
-        assert nothing.message == f"open '{places.out}/a': nothing may be read"
+        message = f"Denied: open the file '{places.out}/a' for reading: nothing may be read"
+        assert nothing.message == message
         assert denied.hint == f"read = ['{places.cwd}', '{places.out}/a']"
 
     @pytest.mark.parametrize(
@@ -100,7 +104,7 @@ class TestBlock:
             for fields in ({}, {"write": None}, {"write": [secret], "read": [secret]}):
                 denied = under(operation, secret + "/a", block=[secret], **fields)
                 assert denied.rule == "block"
-                assert denied.args == (f"{denied.event} '{secret}/a' is blocked",)
+                assert denied.message.endswith(f" '{secret}/a': it is blocked")
         assert under(touch, places.ok + "/b", block=[secret]) is None
         assert under(touch, places.ok + "/secretly", block=[secret]) is None
         assert os.listdir(secret) == ["a"]

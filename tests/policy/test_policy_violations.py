@@ -25,7 +25,7 @@ class TestWarn:
         with guard("warn") as active, pytest.warns(AuditWarning) as caught:
             os.mkdir(places.out + "/a")
         assert os.listdir(places.out) == ["a"]
-        message = f"os.mkdir '{places.out}/a' not in ('{places.ok}',)"
+        message = f"Denied: make the directory '{places.out}/a': not in '{places.ok}'"
         assert [str(warning.message) for warning in caught] == [message]
         assert caught[0].filename == __file__
         [denied] = active.violations
@@ -48,7 +48,10 @@ class TestLog:
         assert os.listdir(places.out) == ["a"]
         first, second, *_ = caplog.records
         assert (first.name, first.levelno) == ("fastaudit_rs", logging.WARNING)
-        assert first.getMessage() == f"os.mkdir '{places.out}/a' not in ('{places.ok}',)"
+        assert (
+            first.getMessage()
+            == f"Denied: make the directory '{places.out}/a': not in '{places.ok}'"
+        )
         assert first.fastaudit["path"] == places.out + "/a"
         assert first.fastaudit["call_chain"]
         json.dumps(first.fastaudit)
@@ -67,7 +70,7 @@ class TestLog:
             logger.removeHandler(handler)
             handler.close()
         with open(places.out + "/log") as file:
-            assert file.read().startswith("os.mkdir")
+            assert file.read().startswith("Denied: make the directory")
         assert active.violation_count == 1
 
 
@@ -85,7 +88,7 @@ class TestFunction:
         def refuse(violation):
             raise violation
 
-        with guard(refuse), pytest.raises(AuditDenied, match="os.mkdir"):
+        with guard(refuse), pytest.raises(AuditDenied, match="make the directory"):
             os.mkdir(places.out + "/a")
         assert os.listdir(places.out) == []
 

@@ -141,7 +141,10 @@ class TestPermissions:
     def test_nothing_is_written_by_default(self, command):
         done = command("run", "-c", "open('a', 'w')")
         assert done.returncode == 77
-        assert "fastaudit_rs.AuditDenied: open 'a': nothing may be written" in done.stderr
+        assert (
+            "AuditDenied: Denied: open the file 'a' for writing: nothing may be written"
+            in done.stderr
+        )
         assert "cli.py" not in done.stderr
         assert os.listdir() == []
 

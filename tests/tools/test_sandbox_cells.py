@@ -35,7 +35,9 @@ def test_a_denial(run, tmp_path):
     ran = run(f"%%sandbox\nx = 2\nopen({str(tmp_path / 'a')!r}, 'w')\nx = 3")
     assert ran.status == "error"
     lines = ran.error.splitlines()
-    assert lines[0].startswith(f"AuditDenied: open '{tmp_path}/a' not in (")
+    assert lines[0].startswith(
+        f"AuditDenied: Denied: open the file '{tmp_path}/a' for writing: not in "
+    )
     assert lines[1:] == [
         "  line 3",
         f"    open('{tmp_path}/a', 'w')",

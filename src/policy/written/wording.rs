@@ -272,7 +272,7 @@ fn added(option: &str, own: &[String], wide: &[String]) -> Option<String> {
 
 /// A word as a shell reads it, as `shlex.quote` writes it; characters that act on a terminal are
 /// escapes of bash, zsh and POSIX's newer shells (`$'..'`).
-fn shell_word(word: &str) -> String {
+pub fn shell_word(word: &str) -> String {
     if word.chars().any(acts_on_a_terminal) {
         let escaped = word.chars().map(escaped).collect::<String>();
         return format!("$'{escaped}'");

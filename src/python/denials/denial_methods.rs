@@ -10,12 +10,13 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 use crate::policy::Why;
 use crate::policy::events::EventEffect;
 use crate::python::callees::caller::Library;
-use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::objects::plain_str;
 use crate::python::denials::denial::{
     Decision, Denial, Hint, LegacyContext, Message, exception, why_of,
 };
 use crate::python::denials::hint::Answer;
+use crate::python::denials::text;
 use crate::python::guard::entered_at::SourcePlace;
 use crate::python::values::{errors, simple};
 
@@ -101,24 +102,11 @@ impl Denial {
     }
 
     #[getter]
-    fn command(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
-        if self.effect_of() != Some(EventEffect::Process) {
-            return Ok(None);
+    fn command(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        match self.effect_of() {
+            Some(EventEffect::Process) => text::command(self.args.bind(py)),
+            _ => Ok(None),
         }
-        let args = self.args.bind(py);
-        for index in [1, 0] {
-            let Ok(arg) = args.get_item(index) else {
-                continue;
-            };
-            if let Some(text) = simple::text(&arg)? {
-                return Ok(Some(text.unbind()));
-            }
-            if let Some(words) = simple::texts(&arg)? {
-                let command = calling::import(py, "shlex")?.invoke_method1("join", (words,))?;
-                return Ok(Some(command.cast_into::<PyString>()?.unbind()));
-            }
-        }
-        Ok(None)
     }
 
     #[getter]

@@ -2,22 +2,28 @@
 
 use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTraceback, PyTuple};
+use pyo3::types::{PyBytes, PyString, PyTraceback, PyTuple};
 
+use crate::policy::events::{self, KnownEvent};
 use crate::policy::judge::Reason;
-use crate::policy::wording::{Line, NamedRoots};
+use crate::policy::rules::{NetworkEvent, Rule};
+use crate::policy::wording::{Line, NamedRoots, noun, operation};
+use crate::policy::written::wording::shell_word;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 use crate::python::cpython::once::intern;
 use crate::python::frames::stack::{self, Site};
 use crate::python::guard::entered_at;
-use crate::python::values::simple::shown;
+use crate::python::values::simple::{self, shown};
 
 // The first line of a denial, or the facts to write it from: most denials are caught, and nobody
 // reads their text.
 
 const USUAL_MESSAGE: usize = 160;
+/// The characters of one object that a line names.
+const SHOWN_OBJECT: usize = 200;
 /// The places that a line names; of many, as in a sandbox, the first ones.
 const NAMED_PLACES: usize = 4;
 
@@ -27,6 +33,8 @@ pub struct FirstLine {
     pub path: Option<usize>,
     count: usize,
     roots: Option<Py<PyTuple>>,
+    is_of_policy: bool,
+    max_bytes: Option<u64>,
 }
 
 impl FirstLine {
@@ -49,6 +57,8 @@ impl FirstLine {
                 NamedRoots::Write => config.oks(py).unbind(),
                 NamedRoots::Read => config.readable(py).unbind(),
             }),
+            is_of_policy: config.is_of_policy(),
+            max_bytes: config.policy().rest().max_bytes,
         }
     }
 
@@ -58,32 +68,190 @@ impl FirstLine {
         args: &Bound<'py, PyTuple>,
     ) -> PyResult<Bound<'py, PyString>> {
         let py = args.py();
+        let mut text = String::with_capacity(USUAL_MESSAGE);
+        if self.is_of_policy {
+            self.write_plain(&mut text, event, args)?;
+            return Ok(PyString::new(py, &text));
+        }
         let given = match self.path {
             Some(index) => shown(&args.get_item(index)?)?,
             None if self.count < args.len() => shown_all(&args.get_slice(0, self.count))?,
             None => shown_all(args)?,
         };
-        let roots = match (&self.roots, self.line.roots()) {
-            (Some(roots), Some(NamedRoots::Read)) => shown_places(roots.bind(py))?,
-            (Some(roots), _) => roots.bind(py).shown()?,
-            (None, _) => given.clone(),
+        let roots = match &self.roots {
+            Some(roots) => roots.bind(py).shown()?,
+            None => given.clone(),
         };
-        // In one piece of memory if it is no longer than most.
-        let mut text = String::with_capacity(USUAL_MESSAGE);
         match self.line.write(&mut text, &event, &given, &roots) {
             Ok(()) => Ok(PyString::new(py, &text)),
-            Err(_) => Err(PyRuntimeError::new_err("the message could not be written")),
+            Err(_) => Err(unwritten()),
         }
+    }
+
+    fn write_plain(
+        &self,
+        text: &mut String,
+        event: &str,
+        args: &Bound<'_, PyTuple>,
+    ) -> PyResult<()> {
+        let known = events::known(event);
+        let objects = known.map_or(Ok(Vec::new()), |known| objects(known, args))?;
+        let mut operation = match known {
+            Some(known) if known.rule == Some(Rule::WriteBytes) && args.len() == 3 => format!(
+                "write {} bytes: {} are written already, and max_bytes is {}",
+                shown_at(args, 1)?,
+                shown_at(args, 2)?,
+                self.max_bytes.unwrap_or_default(),
+            ),
+            Some(known) => operation(known.does, &objects.join(" to ")),
+            None => format!(
+                "the unknown audit event {event} with the arguments {}",
+                shown_all(args)?
+            ),
+        };
+        if known.and_then(|known| known.rule) == Some(Rule::Open) {
+            operation.push_str(match self.line {
+                Line::NothingWritten | Line::NotIn => " for writing",
+                Line::NothingRead | Line::NotReadable => " for reading",
+                _ => "",
+            });
+        }
+        let path = match self.path {
+            Some(index) if objects.len() > 1 => Some(shown_at(args, index)?),
+            _ => None,
+        };
+        let roots = match &self.roots {
+            Some(roots) => named_places(roots.bind(args.py()))?,
+            None => String::new(),
+        };
+        let written = self
+            .line
+            .write_plain(text, &operation, path.as_deref(), &roots);
+        written.map_err(|_| unwritten())
     }
 }
 
-fn shown_places<'py>(places: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> {
-    if places.len() <= 2 * NAMED_PLACES {
-        return places.shown();
+fn unwritten() -> PyErr {
+    PyRuntimeError::new_err("the message could not be written")
+}
+
+/// Returns the arguments that say what an operation is about, as a line shows them.
+fn objects(known: &KnownEvent, args: &Bound<'_, PyTuple>) -> PyResult<Vec<String>> {
+    let at = |positions: &[usize]| -> PyResult<Vec<String>> {
+        let given = positions.iter().filter(|index| **index < args.len());
+        given.map(|index| shown_at(args, *index)).collect()
+    };
+    let one = |object: Option<String>| object.map(|object| cut(&object)).into_iter().collect();
+    match known.rule {
+        Some(Rule::Entries(paths) | Rule::Node(paths) | Rule::Read(paths)) => {
+            let mut paths: Vec<_> = paths.iter().map(|path| path.path).collect();
+            paths.sort_unstable();
+            paths.dedup();
+            at(&paths)
+        }
+        Some(Rule::Symlink) => at(&[1, 0]),
+        Some(Rule::SetAttribute) => at(&[1]),
+        Some(Rule::Start | Rule::LowLevelStart) => command(args).map(one),
+        Some(Rule::Network(NetworkEvent::LookUp)) => at(&[0]),
+        Some(Rule::Network(NetworkEvent::LookUpAddress)) => address(args, 0).map(one),
+        Some(Rule::Network(_) | Rule::Bind) => address(args, 1).map(one),
+        Some(Rule::Native) => {
+            let callee = args.get_item(1).and_then(|callee| simple::text(&callee))?;
+            Ok(one(
+                callee.map(|callee| callee.to_string_lossy().into_owned())
+            ))
+        }
+        Some(Rule::WriteBytes) => Ok(Vec::new()),
+        _ => match args.get_item(0) {
+            Ok(first) if is_text(&first) || is_process(known, &first) => at(&[0]),
+            _ => match args.get_item(1) {
+                Ok(second) if is_text(&second) => at(&[1]),
+                _ => Ok(Vec::new()),
+            },
+        },
     }
-    let first = joined(places.iter().take(NAMED_PLACES).map(|place| place.shown()))?;
-    let more = places.len() - NAMED_PLACES;
-    PyString::from_fmt(places.py(), format_args!("({first}, … {more} more)"))
+}
+
+fn shown_at(args: &Bound<'_, PyTuple>, index: usize) -> PyResult<String> {
+    let arg = args.get_item(index)?;
+    let arg = simple::text(&arg)?.map_or(arg, Bound::into_any);
+    Ok(cut(&shown(&arg)?.to_string_lossy()))
+}
+
+fn is_text(object: &Bound<'_, PyAny>) -> bool {
+    object.is_exact_instance_of::<PyString>() || object.is_exact_instance_of::<PyBytes>()
+}
+
+/// Returns whether it is the number of a process; 0 and less stand for this one, or for many.
+fn is_process(known: &KnownEvent, object: &Bound<'_, PyAny>) -> bool {
+    let is_of_one = |(_, noun): (&str, &str)| noun.starts_with("process") || noun == "thread";
+    noun(known.does).is_some_and(is_of_one) && raw::int_value(object).is_some_and(|id| id > 0)
+}
+
+/// Returns the command that an event starts, as a shell reads it.
+pub fn command(args: &Bound<'_, PyTuple>) -> PyResult<Option<String>> {
+    for index in [1, 0] {
+        let Ok(arg) = args.get_item(index) else {
+            continue;
+        };
+        if let Some(text) = simple::text(&arg)? {
+            return Ok(Some(text.to_string_lossy().into_owned()));
+        }
+        if let Some(words) = simple::texts(&arg)? {
+            let words = words.iter().map(|word| shell_word(&word.to_string_lossy()));
+            return Ok(Some(words.collect::<Vec<_>>().join(" ")));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the address at a position: `host:port`, or the path of a Unix socket.
+fn address(args: &Bound<'_, PyTuple>, index: usize) -> PyResult<Option<String>> {
+    let Ok(address) = args.get_item(index) else {
+        return Ok(None);
+    };
+    if let Some(path) = simple::text(&address)? {
+        return Ok(Some(shown(&path)?.to_string_lossy().into_owned()));
+    }
+    let Ok(address) = address.cast_into::<PyTuple>() else {
+        return Ok(None);
+    };
+    let (Ok(host), Ok(port)) = (address.get_item(0), address.get_item(1)) else {
+        return Ok(None);
+    };
+    let (Some(host), Some(port)) = (simple::text(&host)?, raw::int_value(&port)) else {
+        return Ok(None);
+    };
+    let host = host.to_string_lossy();
+    let host = match host.is_empty() {
+        true => String::new(),
+        false => shell_word(&host),
+    };
+    Ok(Some(match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }))
+}
+
+/// Returns the text without what is beyond [`SHOWN_OBJECT`] characters.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_OBJECT) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn named_places(places: &Bound<'_, PyTuple>) -> PyResult<String> {
+    let named = if places.len() > 2 * NAMED_PLACES {
+        NAMED_PLACES
+    } else {
+        places.len()
+    };
+    let mut text = joined(places.iter().take(named).map(|place| place.shown()))?;
+    if places.len() > named {
+        text.push_str(&format!(", … {} more", places.len() - named));
+    }
+    Ok(text)
 }
 
 /// Returns `repr(args)`, item by item if that fails.
