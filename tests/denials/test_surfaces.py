@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fastaudit_rs import Policy
+from fastaudit_rs import AuditDenied, Policy
 from fastaudit_rs.tools.mcp_server import server
 
 TABLE = Path(__file__).with_name("surfaces.md")
@@ -51,11 +51,6 @@ KINDS = {
     "library": "import ctypes; ctypes.CDLL('libm.so.6')",
     "event": "import sys; sys.audit('somelib.event', 1)",
 }
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif("sys.version_info < (3, 13)", reason="has no event for each thread"),
-]
 
 
 @pytest.fixture
@@ -122,6 +117,8 @@ def parts(told):
     return first, rest.partition("To allow it: ")[2].replace("\n", " ⏎ ")
 
 
+@pytest.mark.slow
+@pytest.mark.skipif("sys.version_info < (3, 13)", reason="has no event for each thread")
 def test_the_table(work, command, run):
     codes = [code.replace("DIR", str(work)) for code in KINDS.values()]
     told = {
@@ -143,3 +140,25 @@ def test_the_table(work, command, run):
     if "FASTAUDIT_RS_WRITE_PAGE" in os.environ:
         TABLE.write_text(text)
     assert text == TABLE.read_text()
+
+
+@pytest.mark.parametrize(
+    ("code", "first"),
+    [
+        ("import os; os.system('a\\n\\x1b[2Jb')", r"run the shell command a\n\u{1b}[2Jb"),
+        (
+            "import os; os.remove('a\\n\\x1b[2Jb')",
+            r"remove the file 'a\n\x1b[2Jb': nothing may be written",
+        ),
+        ("import sys; sys.audit('a\\nb')", r"the unknown audit event a\nb with the arguments ()"),
+        (
+            "import sys; sys.audit('a' * 999)",
+            f"the unknown audit event {'a' * 200}… with the arguments ()",
+        ),
+    ],
+)
+def test_a_first_line_is_one_line_that_a_terminal_shows(code, first):
+    policy = Policy(unknown_events="deny")
+    with policy.guard(monitor_calls=False)(), pytest.raises(AuditDenied) as caught:
+        exec(code)
+    assert caught.value.message == f"Denied: {first}"

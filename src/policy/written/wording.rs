@@ -285,6 +285,18 @@ pub fn shell_word(word: &str) -> String {
 }
 
 /// Returns whether a character moves the cursor, ends a line or turns the direction of writing.
+/// A text on one line that does not act on a terminal.
+pub fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match acts_on_a_terminal(letter) {
+            true => printable.extend(letter.escape_default()),
+            false => printable.push(letter),
+        }
+    }
+    printable
+}
+
 fn acts_on_a_terminal(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

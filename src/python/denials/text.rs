@@ -8,7 +8,7 @@ use crate::policy::events::{self, KnownEvent};
 use crate::policy::judge::Reason;
 use crate::policy::rules::{NetworkEvent, Rule};
 use crate::policy::wording::{Line, NamedRoots, noun, operation};
-use crate::policy::written::wording::shell_word;
+use crate::policy::written::wording::{printable, shell_word};
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
@@ -105,8 +105,9 @@ impl FirstLine {
             ),
             Some(known) => operation(known.does, &objects.join(" to ")),
             None => format!(
-                "the unknown audit event {event} with the arguments {}",
-                shown_all(args)?
+                "the unknown audit event {} with the arguments {}",
+                cut(&printable(event)),
+                cut(&shown_all(args)?.to_string_lossy())
             ),
         };
         if known.and_then(|known| known.rule) == Some(Rule::Open) {
@@ -141,7 +142,12 @@ fn objects(known: &KnownEvent, args: &Bound<'_, PyTuple>) -> PyResult<Vec<String
         let given = positions.iter().filter(|index| **index < args.len());
         given.map(|index| shown_at(args, *index)).collect()
     };
-    let one = |object: Option<String>| object.map(|object| cut(&object)).into_iter().collect();
+    let one = |object: Option<String>| {
+        object
+            .map(|object| cut(&printable(&object)))
+            .into_iter()
+            .collect()
+    };
     match known.rule {
         Some(Rule::Entries(paths) | Rule::Node(paths) | Rule::Read(paths)) => {
             let mut paths: Vec<_> = paths.iter().map(|path| path.path).collect();
