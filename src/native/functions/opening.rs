@@ -1,4 +1,4 @@
-//! Functions that open files: open(2), fopen(3), mkstemp(3), shm_open(3).
+//! Functions that open files: open(2), fopen(3), mkstemp(3).
 //!
 //! open(2) has a third argument only where it makes a file. It is taken in any case, and handed on:
 //! on the supported platforms it is in a register, whose value nobody uses otherwise. A file's size has
