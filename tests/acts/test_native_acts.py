@@ -28,6 +28,7 @@ MAKE = (
     *("open", "open64", "openat", "creat", "fopen", "fopen to append", "freopen", "mkstemp"),
     *("mkostemp", "mkdtemp", "rename here", "link", "linkat", "symlink", "symlinkat", "mkdir"),
     *("mkdirat", "mkfifo", "mknod", "dlsym", "syscall open", "syscall mkdir", "syscall mknod"),
+    *("__xmknod", "__xmknodat"),
 )
 
 

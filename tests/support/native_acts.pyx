@@ -33,6 +33,9 @@ cdef extern from * nogil:
 
     /* musl has it only after 1.2.5. */
     int renameat2(int, const char *, int, const char *, unsigned) __attribute__((weak));
+    /* What headers of glibc before 2.33 make of mknod(); not all C libraries have it. */
+    int __xmknod(int, const char *, mode_t, dev_t *) __attribute__((weak));
+    int __xmknodat(int, int, const char *, mode_t, dev_t *) __attribute__((weak));
 
     static int closed(int fd) { return fd < 0 ? -1 : close(fd); }
     static int closed_file(FILE *file) { return file ? fclose(file) : -1; }
@@ -222,6 +225,13 @@ cdef extern from * nogil:
         if (IS("mkdirat")) return mkdirat(AT_FDCWD, path, 0700);
         if (IS("mkfifo")) return mkfifo(path, 0600);
         if (IS("mknod")) return mknod(path, S_IFREG | 0600, 0);
+        if (IS("__xmknod") || IS("__xmknodat")) {
+            dev_t device = 0;
+            if (!__xmknod || !__xmknodat) return mknod(path, S_IFREG | 0600, 0);
+            return IS("__xmknod")
+                ? __xmknod(0, path, S_IFREG | 0600, &device)
+                : __xmknodat(0, AT_FDCWD, path, S_IFREG | 0600, &device);
+        }
         if (IS("truncate")) return truncate(path, 0);
         if (IS("chmod")) return chmod(path, 0600);
         if (IS("fchmodat")) return fchmodat(AT_FDCWD, path, 0600, 0);

@@ -132,4 +132,13 @@ super::replaced! {
     [c"mknodat"]
     fn mknodat(at: c_int, path: Path, mode: mode_t, device: dev_t) -> c_int
     = makes(c"os.mknod", at, text(path), mode), else -1;
+
+    /// What headers of glibc before 2.33 make of mknod(2).
+    [c"__xmknod"]
+    fn old_mknod(_version: c_int, path: Path, mode: mode_t, device: *const dev_t) -> c_int
+    = makes(c"os.mknod", CWD, text(path), mode), do libc::mknod(path, mode, *device), else -1;
+
+    [c"__xmknodat"]
+    fn old_mknodat(_version: c_int, at: c_int, path: Path, mode: mode_t, device: *const dev_t) -> c_int
+    = makes(c"os.mknod", at, text(path), mode), do libc::mknodat(at, path, mode, *device), else -1;
 }
