@@ -86,6 +86,14 @@ impl Tables {
         address != 0 && self.real.get(name.to_bytes()) == Some(&address)
     }
 
+    /// The address of the C library's function of that name; `None` if it has none.
+    pub fn real(&self, name: &CStr) -> Option<usize> {
+        self.real
+            .get(name.to_bytes())
+            .copied()
+            .filter(|at| *at != 0)
+    }
+
     /// How many entries were replaced, how many are in sealed pages, in how many nanoseconds.
     pub fn counts(&self) -> (usize, usize, u64) {
         let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
@@ -172,7 +180,8 @@ impl Tables {
             let slot = import.slot;
             // SAFETY: the loader keeps an address there.
             let before = unsafe { std::ptr::read_volatile(slot) };
-            if before == replacement.by {
+            // A weak import that nobody has stays 0: that is how its library tells.
+            if before == replacement.by || before == 0 {
                 return;
             }
             // A function of another library may have the same name. Those that all objects get had a

@@ -25,17 +25,27 @@ def _built(name, tmp_path_factory, *options):
 
 
 @pytest.fixture
-def make_by_loading(tmp_path, tmp_path_factory):
-    """A function that has a library, which is loaded then, make a file.
+def loading(tmp_path, tmp_path_factory):
+    """`loading(source)`: a function that calls `make` of a library, which is loaded then.
 
     What loads it does not say that `dlopen` is the C library's, as objects do that were linked
     without libdl.
     """
     loader = _built("native_loader", tmp_path_factory, "-nodefaultlibs", "-lm")
-    source, library = tmp_path / "maker.c", tmp_path / "maker.so"
-    source.write_text(
+
+    def load(text, *options):
+        source, library = tmp_path / "maker.c", tmp_path / "maker.so"
+        source.write_text(text)
+        subprocess.run(["cc", "-shared", "-fPIC", *options, source, "-o", library], check=True)
+        return lambda path: loader.make(library, path, 1.0)
+
+    return load
+
+
+@pytest.fixture
+def make_by_loading(loading):
+    """A function that has a library, which is loaded then, make a file."""
+    return loading(
         "#include <fcntl.h>\n"
         "int make(const char *path) { return open(path, O_CREAT | O_WRONLY, 0600); }\n"
     )
-    subprocess.run(["cc", "-shared", "-fPIC", source, "-o", library], check=True)
-    return lambda path: loader.make(library, path, 1.0)

@@ -1,6 +1,7 @@
 """Native code is judged by what it does to files, on each kind of thread."""
 
 import contextlib
+import ctypes
 import errno
 import os
 import subprocess
@@ -290,6 +291,19 @@ def test_what_is_loaded_under_a_guard_is_judged(make_by_loading, places):
     with guard().guard()():
         assert make_by_loading(outside / "new") == errno.EACCES
         assert make_by_loading(root / "new") == 0
+
+
+def test_what_the_c_library_lacks_stays_missing(loading):
+    """Libraries tell so by a weak import whose address is 0: pidfd_spawn() before glibc 2.39."""
+    is_there = loading(
+        "#include <errno.h>\n"
+        "extern int pidfd_spawn(void) __attribute__((weak));\n"
+        "int make(const char *path) { return pidfd_spawn ? 0 : (errno = ENOSYS, -1); }\n",
+        "-nodefaultlibs",
+    )
+    expected = 0 if hasattr(ctypes.CDLL(None), "pidfd_spawn") else errno.ENOSYS
+    with guard().guard()():
+        assert is_there("") == expected
 
 
 @pytest.mark.alone

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs tables of
 
 THREADS = ("attached", "released", "native", "native, waited for")
 
-START = ("system", "popen", "posix_spawn", "posix_spawnp")
+START = ("system", "popen", "posix_spawn", "posix_spawnp", "pidfd_spawn", "pidfd_spawnp")
 EXECUTE = ("execve", "execv", "execvp", "execl", "execlp", "execle", "syscall execve")
 
 

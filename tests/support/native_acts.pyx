@@ -36,6 +36,11 @@ cdef extern from * nogil:
     /* What headers of glibc before 2.33 make of mknod(); not all C libraries have it. */
     int __xmknod(int, const char *, mode_t, dev_t *) __attribute__((weak));
     int __xmknodat(int, int, const char *, mode_t, dev_t *) __attribute__((weak));
+    /* Since glibc 2.39. */
+    int pidfd_spawn(int *, const char *, const posix_spawn_file_actions_t *,
+                    const posix_spawnattr_t *, char *const *, char *const *) __attribute__((weak));
+    int pidfd_spawnp(int *, const char *, const posix_spawn_file_actions_t *,
+                     const posix_spawnattr_t *, char *const *, char *const *) __attribute__((weak));
 
     static int closed(int fd) { return fd < 0 ? -1 : close(fd); }
     static int closed_file(FILE *file) { return file ? fclose(file) : -1; }
@@ -150,6 +155,15 @@ cdef extern from * nogil:
         return errno ? -1 : 0;
     }
 
+    /* The same for a child that a descriptor stands for. */
+    static int ended_of(int fd) {
+        siginfo_t info;
+        int failed = waitid(3 /* P_PIDFD */, fd, &info, WEXITED);
+        close(fd);
+        errno = failed ? errno : info.si_status;
+        return errno ? -1 : 0;
+    }
+
     static int on_processes(const char *function, const char *path, const char *command) {
         extern char **environ;
         char *const words[] = {"touch", (char *)path, NULL};
@@ -165,6 +179,14 @@ cdef extern from * nogil:
                 ? posix_spawn(&pid, "/usr/bin/touch", NULL, NULL, words, environ)
                 : posix_spawnp(&pid, "touch", NULL, NULL, words, environ);
             return failed ? (errno = failed, -1) : ended(pid);
+        }
+        if (IS("pidfd_spawn") || IS("pidfd_spawnp")) {
+            int fd = -1, failed;
+            if (!pidfd_spawn || !pidfd_spawnp) return on_processes(IS("pidfd_spawn") ? "posix_spawn" : "posix_spawnp", path, command);
+            failed = IS("pidfd_spawn")
+                ? pidfd_spawn(&fd, "/usr/bin/touch", NULL, NULL, words, environ)
+                : pidfd_spawnp(&fd, "touch", NULL, NULL, words, environ);
+            return failed ? (errno = failed, -1) : ended_of(fd);
         }
         if (IS("kill")) return kill(getppid(), SIGCONT);
         if (IS("kill 0")) return kill(getppid(), 0);

@@ -33,6 +33,38 @@ pub(super) fn signals<'a>(event: &'static CStr, process: pid_t, signal: c_int) -
     (signal != 0).then(|| Act::new(event, &arguments))
 }
 
+/// pidfd_spawn(3) and pidfd_spawnp(3), which the C library has since glibc 2.39: an import of them
+/// would keep older ones from loading this.
+///
+/// # Safety
+/// Called as those functions, one of which `name` is.
+unsafe fn spawns<J: ActJudge>(
+    name: &CStr,
+    descriptor: *mut c_int,
+    program: Path,
+    actions: *const posix_spawn_file_actions_t,
+    attributes: *const posix_spawnattr_t,
+    words: *const *mut c_char,
+    environment: *const *mut c_char,
+) -> c_int {
+    type Spawn = unsafe extern "C" fn(
+        *mut c_int,
+        Path,
+        *const posix_spawn_file_actions_t,
+        *const posix_spawnattr_t,
+        *const *mut c_char,
+        *const *mut c_char,
+    ) -> c_int;
+    let Some(real) = J::tables().real(name) else {
+        return libc::ENOSYS;
+    };
+    // SAFETY: the C library's function of that name, by the caller's arguments.
+    unsafe {
+        let real = std::mem::transmute::<usize, Spawn>(real);
+        real(descriptor, program, actions, attributes, words, environment)
+    }
+}
+
 unsafe extern "C" fn may_execute<J: ActJudge>(program: Path) -> bool {
     // SAFETY: the functions below hand on what they are called with.
     asking::allows::<J>(|| starts(c"os.exec", unsafe { text(program) }))
@@ -136,6 +168,32 @@ super::replaced! {
         environment: *const *mut c_char
     ) -> c_int
     = starts(c"os.posix_spawn", text(program)), else libc::EACCES;
+
+    [c"pidfd_spawn"]
+    fn pidfd_spawn(
+        descriptor: *mut c_int,
+        program: Path,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        words: *const *mut c_char,
+        environment: *const *mut c_char
+    ) -> c_int
+    = starts(c"os.posix_spawn", text(program)),
+    do spawns::<J>(c"pidfd_spawn", descriptor, program, actions, attributes, words, environment),
+    else libc::EACCES;
+
+    [c"pidfd_spawnp"]
+    fn pidfd_spawnp(
+        descriptor: *mut c_int,
+        program: Path,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        words: *const *mut c_char,
+        environment: *const *mut c_char
+    ) -> c_int
+    = starts(c"os.posix_spawn", text(program)),
+    do spawns::<J>(c"pidfd_spawnp", descriptor, program, actions, attributes, words, environment),
+    else libc::EACCES;
 
     [c"system"]
     fn system(command: *const c_char) -> c_int = with_text(c"os.system", text(command)), else -1;
