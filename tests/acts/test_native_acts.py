@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 
+import denied_calls
 import pytest
 
 from fastaudit_rs import AuditDenied, Policy
@@ -133,6 +134,34 @@ def test_what_has_no_effect_fails_as_it_would(acts, places, thread):
         assert acts.act("rename", outside / "none", outside / "o", thread) == errno.ENOENT
         assert acts.act("mkdir", outside, thread=thread) == errno.EEXIST
         assert entered.violations == []
+
+
+FILTERED = """
+import errno, os, sys
+sys.path[:0] = [{directory!r}, {support!r}]
+import denied_calls, native_acts
+from fastaudit_rs import Policy
+os.chdir({root!r})
+denied_calls.deny(denied_calls.FACCESSAT2, errno.{error})
+with Policy(write=["."], native=True).guard()():
+    for function in ("unlink", "rmdir", "rename", "mkdir"):
+        print(native_acts.act(function, {outside!r} + "/" + function, {outside!r} + "/other"))
+"""
+
+
+@pytest.mark.parametrize("error", ["EPERM", "ENOSYS"])
+def test_where_a_filter_lets_nobody_ask_whether_a_file_is_there(acts, places, error):
+    """Filters of containers that are older than the C library."""
+    root, outside = places
+    for name in ("unlink", "rename"):
+        (outside / name).write_text("")
+    (outside / "rmdir").mkdir()
+    before = tree(outside)
+    directory, support = os.path.dirname(acts.__file__), os.path.dirname(denied_calls.__file__)
+    given = {"directory": directory, "root": str(root), "outside": str(outside)}
+    code = FILTERED.format(**given, support=support, error=error)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, tree(outside)) == (f"{errno.EACCES}\n" * 4, before), done.stderr
 
 
 @pytest.mark.parametrize("thread", THREADS)

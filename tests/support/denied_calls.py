@@ -4,7 +4,7 @@ import ctypes
 import struct
 
 #: The same on all machines: the newer system calls have one number.
-OPENAT2, PIDFD_GETFD = 437, 438
+OPENAT2, PIDFD_GETFD, FACCESSAT2 = 437, 438, 439
 
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, FILTER = 22, 38, 2
 

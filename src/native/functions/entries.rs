@@ -13,9 +13,11 @@ use crate::policy::judge::{Act, Value};
 
 /// Returns whether an entry is there, whatever it is.
 fn is_there(at: c_int, path: &CStr) -> bool {
+    let mut found = std::mem::MaybeUninit::uninit();
     let flags = libc::AT_SYMLINK_NOFOLLOW;
-    // SAFETY: the path is NUL-terminated.
-    unsafe { libc::faccessat(at, path.as_ptr(), libc::F_OK, flags) == 0 }
+    // SAFETY: the path is NUL-terminated, and what is found is not read. faccessat(2) has flags only
+    // on newer systems, and not where the filter of a container does not know it.
+    unsafe { libc::fstatat(at, path.as_ptr(), found.as_mut_ptr(), flags) == 0 }
 }
 
 pub(super) fn removes(at: c_int, path: Option<&CStr>, is_directory: bool) -> Option<Act<'_>> {
