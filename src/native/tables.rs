@@ -1,7 +1,7 @@
 //! The replacement of functions in the relocation tables of loaded objects.
 
 use std::cell::UnsafeCell;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
@@ -262,5 +262,10 @@ fn protect(start: usize, size: usize, how: i32) -> bool {
 /// 0 if there is none.
 fn real(name: &CStr) -> usize {
     // SAFETY: the name is NUL-terminated.
-    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) as usize }
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) as usize };
+    match name.to_bytes().strip_suffix(b"64") {
+        // musl's loader knows these names, and its dlsym(3) does not any more: they are the same.
+        Some(short) if found == 0 => CString::new(short).map_or(0, |short| real(&short)),
+        _ => found,
+    }
 }

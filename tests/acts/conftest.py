@@ -36,16 +36,24 @@ def loading(tmp_path, tmp_path_factory):
     def load(text, *options):
         source, library = tmp_path / "maker.c", tmp_path / "maker.so"
         source.write_text(text)
-        subprocess.run(["cc", "-shared", "-fPIC", *options, source, "-o", library], check=True)
+        compiler = cython_modules.compiler()
+        subprocess.run([*compiler, "-shared", "-fPIC", source, "-o", library, *options], check=True)
         return lambda path: loader.make(library, path, 1.0)
 
     return load
 
 
-@pytest.fixture
-def make_by_loading(loading):
-    """A function that has a library, which is loaded then, make a file."""
+@pytest.fixture(params=["open", "open64"])
+def make_by_loading(request, loading):
+    """A function that has a library, which is loaded then, make a file.
+
+    musl's symbols have no versions, and those of the library do: of another one.
+    """
     return loading(
         "#include <fcntl.h>\n"
-        "int make(const char *path) { return open(path, O_CREAT | O_WRONLY, 0600); }\n"
+        f"int {request.param}(const char *, int, ...);\n"
+        f"int make(const char *path) {{ return {request.param}(path, O_CREAT | O_RDWR, 0600); }}\n"
+        "void *_Unwind_FindEnclosingFunction(void *);\n"
+        "void *versioned(void) { return _Unwind_FindEnclosingFunction(versioned); }\n",
+        "-lgcc_s",
     )

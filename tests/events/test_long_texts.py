@@ -1,6 +1,7 @@
 """A long text in the place of a path: its judgement costs in proportion to its length."""
 
 import contextlib
+import errno
 import os
 import sqlite3
 import time
@@ -33,8 +34,9 @@ def test_the_cost_is_linear(text, tmp_path, monkeypatch):
 
 def test_the_systems_own_error(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with Policy(write=["."]).guard()(), pytest.raises(OSError, match="File name too long"):
+    with Policy(write=["."]).guard()(), pytest.raises(OSError) as raised:
         open("<p>a/b</p>" * 1000, "w")
+    assert raised.value.errno == errno.ENAMETOOLONG
 
 
 def test_a_long_way_around(tmp_path, monkeypatch):

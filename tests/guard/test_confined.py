@@ -189,7 +189,8 @@ class TestKernel:
     def test_no_programs(self, policy):
         # The guard would stop it first.
         unjudged = policy.replace(native="unjudged")
-        assert unjudged.call(LIBC.system, b"exit 3") >> 8 == 127
+        # glibc says that the shell cannot be run, musl that there is none.
+        assert unjudged.call(LIBC.system, b"exit 3") in (127 << 8, -1)
 
     def test_reading(self, policy, places):
         for directory in (places.ok, places.out):

@@ -7,6 +7,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import cython_modules
 import pytest
 
 HOST = r"""
@@ -25,10 +26,10 @@ int main(int argc, char **argv) {
 """
 
 LIBRARY = Path(str(sysconfig.get_config_var("LIBDIR")), str(sysconfig.get_config_var("LDLIBRARY")))
-COMPILER = shutil.which("cc")
+COMPILER = cython_modules.compiler()
 
 pytestmark = pytest.mark.skipif(
-    COMPILER is None or ".so" not in LIBRARY.name or not LIBRARY.exists(),
+    shutil.which(COMPILER[0]) is None or ".so" not in LIBRARY.name or not LIBRARY.exists(),
     reason="needs a C compiler and a shared library of Python",
 )
 
@@ -57,7 +58,7 @@ def host(tmp_path_factory):
     include = sysconfig.get_path("include")
     where = [f"-I{include}", f"-L{LIBRARY.parent}", f"-Wl,-rpath,{LIBRARY.parent}"]
     library = f"-lpython{sysconfig.get_config_var('LDVERSION')}"
-    command = [COMPILER, source, *where, library, "-o", place / "host"]
+    command = [*COMPILER, source, *where, library, "-o", place / "host"]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     if made.returncode:
         pytest.skip(f"no program with Python can be made here: {made.stderr[-200:]}")

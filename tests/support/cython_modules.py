@@ -32,12 +32,16 @@ def build(name, directory, *options):
     shutil.copy(compiled, directory)
 
 
+def compiler():
+    """The words that call the compiler of this Python, whose C library modules are linked to."""
+    return (sysconfig.get_config_var("CC") or "cc").split()
+
+
 def _compile(name, target, options):
     source = target.with_name(f"{name}.c")
     cython = [sys.executable, "-m", "cython", str(HERE / f"{name}.pyx"), "-o", str(source)]
     subprocess.run(cython, check=True, capture_output=True)
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()
     include = f"-I{sysconfig.get_path('include')}"
     flags = ["-O1", "-shared", "-fPIC", "-w", include, str(source), "-o", str(target)]
-    subprocess.run([*compiler, *flags, *options], check=True, capture_output=True)
+    subprocess.run([*compiler(), *flags, *options], check=True, capture_output=True)
     return target
