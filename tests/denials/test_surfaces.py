@@ -150,6 +150,11 @@ def test_the_table(work, command, run):
             "import os; os.remove('a\\n\\x1b[2Jb')",
             r"remove the file 'a\n\x1b[2Jb': nothing may be written",
         ),
+        ("import sys; sys.audit('fastaudit.call', 'a')", "call a native function"),
+        ("import sys; sys.audit('os.symlink')", "make a symbolic link"),
+        ("import sys; sys.audit('subprocess.Popen')", "start a program"),
+        ("import sys; sys.audit('socket.connect')", "connect to an address"),
+        ("import sys; sys.audit('fastaudit.write')", "write more than `max_bytes`"),
         ("import sys; sys.audit('a\\nb')", r"the unknown audit event a\nb with the arguments ()"),
         (
             "import sys; sys.audit('a' * 999)",

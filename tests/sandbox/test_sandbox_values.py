@@ -112,7 +112,7 @@ def test_a_report_that_is_cut_off(shared):
         ("import json\njson.loads('{')", "json.decoder.JSONDecodeError", "Expecting", 2),
         ("class A(Exception): pass\nraise A('b')", "A", "b", 2),
         ("a b", "SyntaxError", "invalid syntax", 1),
-        ("open('/etc/x', 'w')", "fastaudit_rs.AuditDenied", "open '/etc/x'", 1),
+        ("open('/etc/x', 'w')", "fastaudit_rs.AuditDenied", "Denied: open the file '/etc/x'", 1),
     ],
 )
 def test_the_exception_that_ended_a_run(plain, code, kind, message, line):

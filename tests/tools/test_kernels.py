@@ -227,7 +227,7 @@ class TestDenied:
     @pytest.mark.parametrize("name", DENIED)
     def test_a_call(self, guarded, name):
         ran = guarded(f"print(1)\n{DENIED[name]}")
-        assert "AuditDenied: Denied: call the native function" in ran.error
+        assert "AuditDenied: Audit: fastaudit.call blocked" in ran.error
         assert ran.out == "1\n"
 
     @pytest.mark.parametrize("name", SHOWN)

@@ -96,7 +96,7 @@ def test_a_denial(opens):
     assert (denied["rule"], denied["event"], denied["path"]) == ("write", "open", "/srv/a")
     assert "'/srv" in denied["hint"] and denied["hint"] in texts(ended)[0]
     assert not went_on.is_error and told(went_on)["denials"][0]["path"] == "/srv/b"
-    assert texts(went_on)[0].startswith("stdout:\non\n\ndenied:\nopen '/srv/b'")
+    assert texts(went_on)[0].startswith("stdout:\non\n\ndenied:\nDenied: open the file '/srv/b'")
     assert told(command)["denials"][0]["command"] == "ls"
 
 

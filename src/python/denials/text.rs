@@ -161,12 +161,7 @@ fn objects(known: &KnownEvent, args: &Bound<'_, PyTuple>) -> PyResult<Vec<String
         Some(Rule::Network(NetworkEvent::LookUp)) => at(&[0]),
         Some(Rule::Network(NetworkEvent::LookUpAddress)) => address(args, 0).map(one),
         Some(Rule::Network(_) | Rule::Bind) => address(args, 1).map(one),
-        Some(Rule::Native) => {
-            let callee = args.get_item(1).and_then(|callee| simple::text(&callee))?;
-            Ok(one(
-                callee.map(|callee| callee.to_string_lossy().into_owned())
-            ))
-        }
+        Some(Rule::Native) => name_at(args, 1).map(one),
         Some(Rule::WriteBytes) => Ok(Vec::new()),
         _ => match args.get_item(0) {
             Ok(first) if is_text(&first) || is_process(known, &first) => at(&[0]),
@@ -176,6 +171,14 @@ fn objects(known: &KnownEvent, args: &Bound<'_, PyTuple>) -> PyResult<Vec<String
             },
         },
     }
+}
+
+fn name_at(args: &Bound<'_, PyTuple>, index: usize) -> PyResult<Option<String>> {
+    let Ok(name) = args.get_item(index) else {
+        return Ok(None);
+    };
+    let name = simple::text(&name)?;
+    Ok(name.map(|name| name.to_string_lossy().into_owned()))
 }
 
 fn shown_at(args: &Bound<'_, PyTuple>, index: usize) -> PyResult<String> {
