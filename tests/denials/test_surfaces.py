@@ -163,7 +163,7 @@ def test_the_table(work, command, run):
     ],
 )
 def test_a_first_line_is_one_line_that_a_terminal_shows(code, first):
-    policy = Policy(unknown_events="deny")
+    policy = Policy(unknown_events="deny", network=False)
     with policy.guard(monitor_calls=False)(), pytest.raises(AuditDenied) as caught:
         exec(code)
     assert caught.value.message == f"Denied: {first}"
