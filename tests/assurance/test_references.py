@@ -167,6 +167,7 @@ def test_nothing_is_kept_of_calls(places):
     assert max(grown(watched)) < ROUNDS // 2
 
 
+@pytest.mark.alone
 def test_a_loss_is_seen():
     kept = []
-    assert max(grown(lambda: kept.append(object()))) > ROUNDS // 2
+    assert max(grown(lambda: kept.append(object()))) >= ROUNDS

@@ -104,7 +104,10 @@ class TestCell:
         assert ran.status == "ok"
         ran = run("%%audit --write . --read /\nos.chdir('..')\nos.chdir('b')\nopen('x', 'w')")
         assert ran.error.startswith(
-            ("AuditDenied: Denied: open the file 'x'", "AuditDenied: Denied: change to")
+            (
+                "AuditDenied: Denied: open the file 'x'",
+                "AuditDenied: Denied: change to the directory",
+            )
         )
 
     def test_statements_of_a_cell_share_what_they_looked_up(self, run):
@@ -324,9 +327,8 @@ class TestWhatKernelsDo:
         )
         assert run("open('mine.txt', 'w').close()").status == "ok"
         ran = run("await asyncio.sleep(0.4)\ntask.exception()")
-        assert ran.value.startswith(
-            "fastaudit_rs.AuditDenied(\"Denied: open the file 'out.txt' for writing: "
-        )
+        reason = "open the file 'out.txt' for writing: nothing may be written"
+        assert ran.value.startswith(f'fastaudit_rs.AuditDenied("Denied: {reason}')
         assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
     def test_time(self, run):
@@ -505,7 +507,9 @@ class TestSession:
         assert ran.out.startswith("Denied: change to the directory '/srv': not in ")
         # IPython itself prints the error.
         assert len(ran.out.splitlines()) <= 5
-        assert run("import os; os.chdir('/srv')").error.startswith("AuditDenied: Denied: change to")
+        assert run("import os; os.chdir('/srv')").error.startswith(
+            "AuditDenied: Denied: change to the directory"
+        )
 
     def test_profiling(self, run):
         run("%audit on")
@@ -549,7 +553,7 @@ class TestSession:
         assert list(tmp_path.iterdir()) == []
         run("%audit on --record")
         assert run("%%audit --write a\nopen('b', 'w')").error.startswith(
-            "AuditDenied: Denied: open"
+            "AuditDenied: Denied: open the file 'b'"
         )
         assert run("%%audit --write a\nopen('a', 'w').close()").status == "ok"
 
@@ -591,7 +595,8 @@ def test_the_recipe_for_all_notebooks(environment, tmp_path):
     try:
         assert kernel("%audit").out == "on --write out\n0 cells guarded, 0 operations denied\n"
         assert kernel("open('out/a', 'w').close()").status == "ok"
-        assert kernel("open('b', 'w').close()").error.startswith("AuditDenied: Denied: open")
+        error = kernel("open('b', 'w').close()").error
+        assert error.startswith("AuditDenied: Denied: open the file 'b'")
     finally:
         kernel.stop()
     assert [str(path.relative_to(work)) for path in work.rglob("*")] == ["out", "out/a"]

@@ -76,7 +76,10 @@ def test_c():
 """)
         result.assert_outcomes(passed=1, failed=2)
         result.stdout.fnmatch_lines(
-            ["*Denied: make the directory *", "*Denied: set the environment *"]
+            [
+                "*AuditDenied: Denied: make the directory *",
+                "*AuditDenied: Denied: set the environment *",
+            ]
         )
 
     @pytest.mark.slow
@@ -152,7 +155,7 @@ class TestWholeRun:
         result.assert_outcomes(passed=1, failed=2)
         result.stdout.fnmatch_lines(
             [
-                "*Denied: open the file *",
+                "*AuditDenied: Denied: open the file *",
                 f"reached outside: os.mkdir {out}/b, at test_it.py:*; "
                 f"to allow it: @pytest.mark.audit(write=[[]'{out}/b'[]])",
                 "*= audit =*",

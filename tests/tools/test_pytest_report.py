@@ -108,7 +108,7 @@ def test_it():
     def test_no_frames_of_pytest(self, run):
         result = run("def test_it():\n    os.mkdir(OUT + '/a')", "--audit=raise")
         result.stdout.fnmatch_lines(
-            ["*Denied: make the directory*", "E*Call chain: test_it.test_it"]
+            ["*AuditDenied: Denied: make the directory*", "E*Call chain: test_it.test_it"]
         )
         assert "pluggy" not in result.stdout.str().partition("FAILURES")[2]
 
@@ -196,7 +196,7 @@ class TestBaseline:
         result.assert_outcomes(failed=1, deselected=5)
         result.stdout.fnmatch_lines(
             [
-                "E *Denied: make the directory *",
+                "E *AuditDenied: Denied: make the directory *",
                 "test_it.py::test_files",
                 f"    os.mkdir {out}/b, at *",
             ]

@@ -284,7 +284,6 @@ pub fn shell_word(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\"'\"'"))
 }
 
-/// Returns whether a character moves the cursor, ends a line or turns the direction of writing.
 /// A text on one line that does not act on a terminal.
 pub fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
@@ -297,6 +296,7 @@ pub fn printable(text: &str) -> String {
     printable
 }
 
+/// Returns whether a character moves the cursor, ends a line or turns the direction of writing.
 fn acts_on_a_terminal(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -102,7 +102,7 @@ impl Denial {
     }
 
     #[getter]
-    fn command(&self, py: Python<'_>) -> PyResult<Option<String>> {
+    fn command<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
         match self.effect_of() {
             Some(EventEffect::Process) => text::command(self.args.bind(py)),
             _ => Ok(None),

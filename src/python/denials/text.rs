@@ -157,11 +157,11 @@ fn objects(known: &KnownEvent, args: &Bound<'_, PyTuple>) -> PyResult<Vec<String
         }
         Some(Rule::Symlink) => at(&[1, 0]),
         Some(Rule::SetAttribute) => at(&[1]),
-        Some(Rule::Start | Rule::LowLevelStart) => command(args).map(one),
+        Some(Rule::Start | Rule::LowLevelStart) => Ok(one(command(args)?.map(lossy))),
         Some(Rule::Network(NetworkEvent::LookUp)) => at(&[0]),
         Some(Rule::Network(NetworkEvent::LookUpAddress)) => address(args, 0).map(one),
         Some(Rule::Network(_) | Rule::Bind) => address(args, 1).map(one),
-        Some(Rule::Native) => name_at(args, 1).map(one),
+        Some(Rule::Native) => Ok(one(text_at(args, 1)?.map(lossy))),
         Some(Rule::WriteBytes) => Ok(Vec::new()),
         _ => match args.get_item(0) {
             Ok(first) if is_text(&first) || is_process(known, &first) => at(&[0]),
@@ -173,12 +173,18 @@ fn objects(known: &KnownEvent, args: &Bound<'_, PyTuple>) -> PyResult<Vec<String
     }
 }
 
-fn name_at(args: &Bound<'_, PyTuple>, index: usize) -> PyResult<Option<String>> {
-    let Ok(name) = args.get_item(index) else {
-        return Ok(None);
-    };
-    let name = simple::text(&name)?;
-    Ok(name.map(|name| name.to_string_lossy().into_owned()))
+fn text_at<'py>(
+    args: &Bound<'py, PyTuple>,
+    index: usize,
+) -> PyResult<Option<Bound<'py, PyString>>> {
+    match args.get_item(index) {
+        Ok(arg) => simple::text(&arg),
+        Err(_) => Ok(None),
+    }
+}
+
+fn lossy(text: Bound<'_, PyString>) -> String {
+    text.to_string_lossy().into_owned()
 }
 
 fn shown_at(args: &Bound<'_, PyTuple>, index: usize) -> PyResult<String> {
@@ -198,17 +204,18 @@ fn is_process(known: &KnownEvent, object: &Bound<'_, PyAny>) -> bool {
 }
 
 /// Returns the command that an event starts, as a shell reads it.
-pub fn command(args: &Bound<'_, PyTuple>) -> PyResult<Option<String>> {
+pub fn command<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Option<Bound<'py, PyString>>> {
     for index in [1, 0] {
+        if let Some(text) = text_at(args, index)? {
+            return Ok(Some(text));
+        }
         let Ok(arg) = args.get_item(index) else {
             continue;
         };
-        if let Some(text) = simple::text(&arg)? {
-            return Ok(Some(text.to_string_lossy().into_owned()));
-        }
         if let Some(words) = simple::texts(&arg)? {
             let words = words.iter().map(|word| shell_word(&word.to_string_lossy()));
-            return Ok(Some(words.collect::<Vec<_>>().join(" ")));
+            let command = words.collect::<Vec<_>>().join(" ");
+            return Ok(Some(PyString::new(args.py(), &command)));
         }
     }
     Ok(None)
