@@ -19,7 +19,7 @@ CORE := tests/policy tests/denials/test_denied.py tests/originals/test_different
 	$(patsubst %,tests/calls/test_%.py,call_sites calls named_calls tools) \
 	$(patsubst %,tests/events/test_%.py,databases descriptors events file_actions landing paths processes silent) \
 	$(patsubst %,tests/guard/test_%.py,approvals callbacks executors host_tools later lying_objects scope tamper) \
-	$(patsubst %,tests/sessions/test_%.py,step values)
+	$(patsubst %,tests/sessions/test_%.py,steps values)
 
 VENV := .venv
 PY := $(VENV)/bin/python
