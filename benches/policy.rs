@@ -25,11 +25,9 @@ fn policy(roots: &[&Path]) -> Policy {
 }
 
 fn lookup(criterion: &mut Criterion) {
-    for (case, event) in [
-        ("hit", "open"),
-        ("miss", "os.listdir"),
-        ("long miss", "cpython.run_interactivehook"),
-    ] {
+    for (case, event) in
+        [("hit", "open"), ("miss", "os.listdir"), ("long miss", "cpython.run_interactivehook")]
+    {
         criterion.bench_function(&format!("lookup, {case}"), |bencher| {
             bencher.iter(|| events::lookup(black_box(event.as_bytes())));
         });
@@ -64,9 +62,7 @@ fn check(criterion: &mut Criterion) {
 fn roots(criterion: &mut Criterion) {
     let dir = TempDir::new().unwrap();
     let mut group = criterion.benchmark_group("write, by the number of roots");
-    let all: Vec<_> = (0..1000)
-        .map(|number| dir.path().join(format!("root{number}")))
-        .collect();
+    let all: Vec<_> = (0..1000).map(|number| dir.path().join(format!("root{number}"))).collect();
     for root in &all {
         fs::create_dir(root).unwrap();
     }

@@ -28,13 +28,7 @@ fn tree() -> &'static Tree {
     TREE.get_or_init(|| {
         let dir = TempDir::new().unwrap();
         let at = |path: &str| dir.path().join(path);
-        for path in [
-            "root/sub/deep",
-            "rootless/sub",
-            "out/sub",
-            "root/sp ace",
-            "root/ünï",
-        ] {
+        for path in ["root/sub/deep", "rootless/sub", "out/sub", "root/sp ace", "root/ünï"] {
             fs::create_dir_all(at(path)).unwrap();
         }
         fs::write(at("root/file"), "").unwrap();
@@ -57,10 +51,7 @@ fn tree() -> &'static Tree {
         let mut roots = Roots::new();
         let root = at("root");
         roots.add(&resolve(&Os, root.as_os_str().as_bytes(), Base::CurrentDir).unwrap());
-        Tree {
-            policy: Policy::new(roots.clone()).reading(Some(roots)),
-            dir,
-        }
+        Tree { policy: Policy::new(roots.clone()).reading(Some(roots)), dir }
     })
 }
 
@@ -171,24 +162,14 @@ fn relative_names_start_from_their_directory_descriptor() {
         (&outside, "enter/new", Verdict::Allow),
     ] {
         let base = Base::Descriptor(std::os::fd::AsRawFd::as_raw_fd(dir));
-        let target = Target {
-            base,
-            ..Target::path(name.as_bytes())
-        };
-        assert_eq!(
-            tree().policy.check(&Os, Operation::ChangeEntry(target)),
-            verdict,
-            "{name}"
-        );
+        let target = Target { base, ..Target::path(name.as_bytes()) };
+        assert_eq!(tree().policy.check(&Os, Operation::ChangeEntry(target)), verdict, "{name}");
     }
 }
 
 #[test]
 fn a_descriptor_that_is_not_open_approves_nothing() {
-    let target = Target {
-        base: Base::Descriptor(-1),
-        ..Target::path(b"new")
-    };
+    let target = Target { base: Base::Descriptor(-1), ..Target::path(b"new") };
     assert_eq!(
         tree().policy.check(&Os, Operation::ChangeEntry(target)),
         Verdict::Deny(Why::Unapproved)
@@ -211,24 +192,13 @@ fn names_longer_than_the_system_allows() {
     for (path, verdict) in [
         // No such entry can be made, inside a root or not: the system's own error says so.
         (format!("{}/{long}/new", root.display()), Verdict::Allow),
-        (
-            format!("{}/{long}/more/new", root.display()),
-            Verdict::Allow,
-        ),
-        (
-            format!("{}/../out/{long}/new", root.display()),
-            Verdict::Deny(Why::Unapproved),
-        ),
+        (format!("{}/{long}/more/new", root.display()), Verdict::Allow),
+        (format!("{}/../out/{long}/new", root.display()), Verdict::Deny(Why::Unapproved)),
         // A path that is too long as a whole cannot be followed to its end.
         (deep, Verdict::Deny(Why::Unapproved)),
     ] {
         let operation = Operation::ChangeEntry(Target::path(path.as_bytes()));
-        assert_eq!(
-            tree().policy.check(&Os, operation),
-            verdict,
-            "{} bytes",
-            path.len()
-        );
+        assert_eq!(tree().policy.check(&Os, operation), verdict, "{} bytes", path.len());
     }
 }
 

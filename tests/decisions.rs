@@ -29,10 +29,7 @@ use toml::{Table, Value};
 fn make_tree(tree: &Table, at: &Path) {
     let texts = |key: &str| {
         let found = tree.get(key).and_then(Value::as_array);
-        found
-            .into_iter()
-            .flatten()
-            .map(|text| text.as_str().unwrap())
+        found.into_iter().flatten().map(|text| text.as_str().unwrap())
     };
     for directory in texts("directories") {
         fs::create_dir_all(at.join(directory)).unwrap();
@@ -66,9 +63,7 @@ fn roots<'a>(paths: impl IntoIterator<Item = &'a String>) -> Roots {
 fn policy(written: &Table, tree: &str) -> (Policy, Option<Spec>) {
     if let Some(paths) = written.get("roots") {
         let paths = paths.as_array().unwrap().iter();
-        let paths: Vec<_> = paths
-            .map(|path| path.as_str().unwrap().to_owned())
-            .collect();
+        let paths: Vec<_> = paths.map(|path| path.as_str().unwrap().to_owned()).collect();
         let policy = match written["contract"].as_str().unwrap() {
             "mk_audit" => Policy::new(roots(&paths)),
             "v02" => Policy::strict(roots(&paths), Vec::new()),
@@ -117,9 +112,7 @@ fn policy(written: &Table, tree: &str) -> (Policy, Option<Spec>) {
         read,
         block,
         unix,
-        programs: programs
-            .map(|name| PathBuf::from_slice(name.as_bytes()))
-            .collect(),
+        programs: programs.map(|name| PathBuf::from_slice(name.as_bytes())).collect(),
         search: search(tree),
         ..Landings::default()
     };
@@ -205,10 +198,7 @@ fn the_core_decides_as_the_tables_say() {
     let mut tables: Vec<_> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "toml")
-        })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
         .collect();
     tables.sort();
     for path in tables {
@@ -246,11 +236,6 @@ fn the_core_decides_as_the_tables_say() {
         // Another process may have its own there.
         std::env::set_current_dir("/").unwrap();
     }
-    assert!(
-        wrong.is_empty(),
-        "{} of {rows}:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "{} of {rows}:\n{}", wrong.len(), wrong.join("\n"));
     assert!(rows >= 300 && hints >= 90, "{rows} rows, {hints} hints");
 }

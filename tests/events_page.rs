@@ -52,13 +52,11 @@ fn verdict(rule: Option<Rule>) -> String {
                 [first, second] => format!("arguments {first} and {second}"),
                 _ => format!("argument {}", positions[0]),
             };
-            let opened = match paths
-                .iter()
-                .any(|path| path.descriptor && path.access != Access::Read)
-            {
-                true => ", or a descriptor open for writing",
-                false => "",
-            };
+            let opened =
+                match paths.iter().any(|path| path.descriptor && path.access != Access::Read) {
+                    true => ", or a descriptor open for writing",
+                    false => "",
+                };
             return format!("{which} in a root{opened}");
         }
         Some(Rule::Node(_)) => "argument 1 in a root; no devices",
@@ -188,25 +186,14 @@ impl Row {
             does: known.does,
             effect: known.effect.name(),
             raised_by: raised_by(known),
-            strict: if strict == classic {
-                String::new()
-            } else {
-                strict
-            },
+            strict: if strict == classic { String::new() } else { strict },
             classic,
             fields: decided_by(known),
         }
     }
 
     fn cells(&self) -> [&str; 6] {
-        [
-            self.does,
-            self.effect,
-            &self.raised_by,
-            &self.classic,
-            &self.strict,
-            self.fields,
-        ]
+        [self.does, self.effect, &self.raised_by, &self.classic, &self.strict, self.fields]
     }
 }
 
@@ -262,8 +249,5 @@ fn the_page_is_made_from_the_tables() {
         std::fs::write(&path, &page).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        written == page,
-        "docs/events.md is not what the tables say: run `make events-page`"
-    );
+    assert!(written == page, "docs/events.md is not what the tables say: run `make events-page`");
 }

@@ -25,10 +25,7 @@ fn authorize(context: AuthContext<'_>) -> Authorization {
             ANSWER.get()
         }
         // An expression says which, so there is no name.
-        AuthAction::Unknown {
-            code: SQLITE_ATTACH,
-            ..
-        } => {
+        AuthAction::Unknown { code: SQLITE_ATTACH, .. } => {
             ASKED.with_borrow_mut(|asked| asked.push(String::new()));
             ANSWER.get()
         }
@@ -41,17 +38,11 @@ fn authorize(context: AuthContext<'_>) -> Authorization {
 fn ask(sql: &str) -> Vec<String> {
     let database = Connection::open_in_memory().unwrap();
     database.authorizer(Some(authorize));
-    database
-        .set_limit(Limit::SQLITE_LIMIT_LENGTH, 100_000)
-        .unwrap();
+    database.set_limit(Limit::SQLITE_LIMIT_LENGTH, 100_000).unwrap();
     database.progress_handler(10_000, Some(|| true));
     ASKED.with_borrow_mut(Vec::clear);
     let vacuums = sql.to_ascii_lowercase().contains("vacuum");
-    ANSWER.set(if vacuums {
-        Authorization::Deny
-    } else {
-        Authorization::Ignore
-    });
+    ANSWER.set(if vacuums { Authorization::Deny } else { Authorization::Ignore });
     // Errors in the statements do not matter.
     let _ = database.execute_batch(sql);
     ASKED.take()

@@ -22,10 +22,8 @@ const LISTED: usize = 256 << 20;
 const ATTEMPTS: usize = 100;
 
 /// The rights to a directory that is only a step on the way to a file.
-const STEP: OFlags = OFlags::DIRECTORY
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC)
-    .union(LOOKS_UP);
+const STEP: OFlags =
+    OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(LOOKS_UP);
 
 #[cfg(target_os = "linux")]
 const LOOKS_UP: OFlags = OFlags::PATH;
@@ -33,10 +31,8 @@ const LOOKS_UP: OFlags = OFlags::PATH;
 const LOOKS_UP: OFlags = OFlags::empty();
 
 /// A FIFO does not block, a link is not followed, a terminal does not become the host's.
-const REGULAR: OFlags = OFlags::NONBLOCK
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::NOCTTY)
-    .union(OFlags::CLOEXEC);
+const REGULAR: OFlags =
+    OFlags::NONBLOCK.union(OFlags::NOFOLLOW).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -262,11 +258,7 @@ impl Visitor for Removing {
             true => AtFlags::REMOVEDIR,
             false => AtFlags::empty(),
         };
-        if self.remove(directory, name, flags) {
-            Next::Pass
-        } else {
-            Next::Enter
-        }
+        if self.remove(directory, name, flags) { Next::Pass } else { Next::Enter }
     }
 
     fn leave(&mut self, parent: Option<BorrowedFd<'_>>, name: &CStr) {

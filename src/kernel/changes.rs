@@ -74,8 +74,7 @@ impl Changes {
         }
         let told = self.watch.as_mut().and_then(Watch::told);
         let is_known = told.is_some_and(|told| {
-            told.into_iter()
-                .all(|(place, name)| self.look_at(place, &name).is_some())
+            told.into_iter().all(|(place, name)| self.look_at(place, &name).is_some())
         });
         if !is_known {
             self.look_at_all();
@@ -150,10 +149,9 @@ impl Changes {
         let depth = self.known.way(place).len();
         let number = watch.enter(directory, place, depth);
         self.known.get_mut(place)?.watch = number;
-        self.known
-            .look(directory, place, &mut |directory, place, depth| {
-                watch.enter(directory, place, depth)
-            });
+        self.known.look(directory, place, &mut |directory, place, depth| {
+            watch.enter(directory, place, depth)
+        });
         let runs = &mut self.runs;
         self.known.each(place, |tree, place, directory| {
             for (name, is) in &directory.files {

@@ -24,15 +24,10 @@ const LISTENER: &str = "anon_inode:seccomp notify";
 
 /// Returns the descriptors of this process by which the kernel asks it about system calls of others.
 pub fn listeners() -> Vec<i32> {
-    let entries = fs::read_dir("/proc/self/fd")
-        .into_iter()
-        .flatten()
-        .flatten();
+    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let are_such = entries
         .filter(|entry| fs::read_link(entry.path()).is_ok_and(|link| link.as_os_str() == LISTENER));
-    are_such
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
+    are_such.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 #[cfg(test)]

@@ -25,12 +25,7 @@ const PAUSE: u32 = 10;
 
 /// Returns the bytes that a directory takes, or more than `most` as soon as they are more.
 fn used(root: BorrowedFd<'_>, most: u64, ended: &AtomicBool) -> Result<u64, Errno> {
-    let mut sum = Sum {
-        bytes: 0,
-        most,
-        ended,
-        linked: AHashSet::new(),
-    };
+    let mut sum = Sum { bytes: 0, most, ended, linked: AHashSet::new() };
     walk::walk(root, LOOKING, &mut sum)?;
     Ok(sum.bytes)
 }
@@ -129,11 +124,7 @@ impl Meter {
         let thread = std::thread::Builder::new()
             .name("fastaudit-rs-disk".to_owned())
             .spawn(move || theirs.watch(&root, &path, most, process))?;
-        Ok(Self {
-            shared,
-            thread: Some(thread),
-            process: std::process::id(),
-        })
+        Ok(Self { shared, thread: Some(thread), process: std::process::id() })
     }
 
     pub fn is_over(&self) -> bool {

@@ -99,10 +99,7 @@ pub fn filters(network: &NetworkUse, memory_files: bool) -> Result<Filters, Erro
     let absent = ABSENT.iter().copied().map(always).collect();
     // An answer and no end of the process: code can go on without. Programs have other ways where a
     // kernel lacks a call.
-    Ok(Filters([
-        program(rules, libc::EPERM)?,
-        program(absent, libc::ENOSYS)?,
-    ]))
+    Ok(Filters([program(rules, libc::EPERM)?, program(absent, libc::ENOSYS)?]))
 }
 
 /// On the current thread, and the threads and programs that it starts, for good.
@@ -129,19 +126,10 @@ pub fn has_only_unix_sockets() -> bool {
 fn processes() -> Result<Rules, BackendError> {
     let others = || rule([(0, Dword, Ne, 0)]);
     Ok(Rules::from([
-        (
-            libc::SYS_prlimit64,
-            vec![rule([(0, Dword, Ne, 0), (2, Qword, Ne, 0)])?],
-        ),
+        (libc::SYS_prlimit64, vec![rule([(0, Dword, Ne, 0), (2, Qword, Ne, 0)])?]),
         // Of a process, not of a group or a user.
-        (
-            libc::SYS_setpriority,
-            vec![others()?, rule([(1, Dword, Ne, 0)])?],
-        ),
-        (
-            libc::SYS_ioprio_set,
-            vec![rule([(0, Dword, Ne, 1)])?, rule([(1, Dword, Ne, 0)])?],
-        ),
+        (libc::SYS_setpriority, vec![others()?, rule([(1, Dword, Ne, 0)])?]),
+        (libc::SYS_ioprio_set, vec![rule([(0, Dword, Ne, 1)])?, rule([(1, Dword, Ne, 0)])?]),
         (libc::SYS_sched_setaffinity, vec![others()?]),
         (libc::SYS_sched_setscheduler, vec![others()?]),
         (libc::SYS_sched_setparam, vec![others()?]),
@@ -180,30 +168,17 @@ fn descriptors() -> Result<Rules, BackendError> {
 
 fn no_sockets() -> Result<Rules, BackendError> {
     let others = || rule([(0, Dword, Ne, number(libc::AF_UNIX))]);
-    Ok(Rules::from([
-        (libc::SYS_socket, vec![others()?]),
-        (libc::SYS_socketpair, vec![others()?]),
-    ]))
+    Ok(Rules::from([(libc::SYS_socket, vec![others()?]), (libc::SYS_socketpair, vec![others()?])]))
 }
 
 fn known_sockets(no_listen: bool) -> Result<Rules, BackendError> {
-    let families = [
-        libc::AF_UNIX,
-        libc::AF_INET,
-        libc::AF_INET6,
-        libc::AF_NETLINK,
-    ];
+    let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
     let mut sockets = vec![rule(none_of(0, &families))?];
     for family in [libc::AF_INET, libc::AF_INET6].map(number) {
-        sockets.push(rule(
-            none_of(2, &PROTOCOLS).chain([(0, Dword, Eq, family)]),
-        )?);
+        sockets.push(rule(none_of(2, &PROTOCOLS).chain([(0, Dword, Eq, family)]))?);
         // SCTP and DCCP are the default protocols of these types.
         for kind in [number(libc::SOCK_SEQPACKET), DCCP] {
-            sockets.push(rule([
-                (0, Dword, Eq, family),
-                (1, Dword, MaskedEq(TYPE), kind),
-            ])?);
+            sockets.push(rule([(0, Dword, Eq, family), (1, Dword, MaskedEq(TYPE), kind)])?);
         }
     }
     // Sending with this flag connects, and no rule for connecting sees it.

@@ -45,11 +45,7 @@ struct Known {
 impl LandlockRules {
     /// `needed`, the files that the interpreter itself loads, can be read whatever the policy says.
     pub fn new(spec: Spec, needed: Vec<PathBuf>) -> Self {
-        Self {
-            spec,
-            needed,
-            known: Mutex::default(),
-        }
+        Self { spec, needed, known: Mutex::default() }
     }
 
     /// Confines the current thread, and the threads and programs that it starts, for good. A root
@@ -197,26 +193,18 @@ mod tests {
             [
                 UnixListener::bind(here.join("a")).is_ok(),
                 UnixListener::bind(there.join("a")).is_ok(),
-                std::thread::spawn(move || UnixListener::bind(child).is_ok())
-                    .join()
-                    .unwrap(),
+                std::thread::spawn(move || UnixListener::bind(child).is_ok()).join().unwrap(),
                 fs::write(there.join("other"), "x").is_ok(),
                 fs::rename(there.join("other"), here.join("other")).is_ok(),
             ]
         });
         assert_eq!(confined.join().unwrap(), [true, false, false, true, true]);
-        assert!(
-            UnixListener::bind(outside.join("b")).is_ok(),
-            "other threads"
-        );
+        assert!(UnixListener::bind(outside.join("b")).is_ok(), "other threads");
     }
 
     #[test]
     fn signals_stay_inside() {
-        let outside = std::process::Command::new("/bin/sleep")
-            .arg("60")
-            .spawn()
-            .unwrap();
+        let outside = std::process::Command::new("/bin/sleep").arg("60").spawn().unwrap();
         let kill = move || {
             let mut kill = std::process::Command::new("/bin/sh");
             kill.args(["-c", &format!("kill -9 {}", outside.id())]);

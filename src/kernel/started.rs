@@ -26,10 +26,7 @@ struct Process {
 
 impl Started {
     pub fn note(&self, pid: Pid) {
-        let new = Process {
-            pid,
-            began: began(pid),
-        };
+        let new = Process { pid, began: began(pid) };
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= FEW {
             all.retain(|process| is_child(process.pid));
@@ -150,10 +147,7 @@ mod tests {
     fn one_that_began_at_another_time_is_another() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
-        let known = Process {
-            pid,
-            began: Some(1),
-        };
+        let known = Process { pid, began: Some(1) };
         let started = Started(Mutex::new(vec![known]));
         assert_eq!(started.has(pid), cfg!(not(target_os = "linux")));
         child.kill().unwrap();

@@ -57,10 +57,7 @@ pub struct DirectoryState {
 
 impl Tree {
     pub fn new(is: Identity, watch: i32) -> Self {
-        let mut tree = Self {
-            directories: AHashMap::new(),
-            next: ROOT,
-        };
+        let mut tree = Self { directories: AHashMap::new(), next: ROOT };
         tree.add(ROOT, b"", is, watch);
         tree
     }
@@ -158,12 +155,7 @@ impl Tree {
         enter: &mut dyn FnMut(BorrowedFd<'_>, Place, usize) -> i32,
     ) {
         let steps = self.way(place).len();
-        let mut looking = Looking {
-            tree: self,
-            way: vec![place],
-            steps,
-            enter,
-        };
+        let mut looking = Looking { tree: self, way: vec![place], steps, enter };
         // One that is gone meanwhile has nothing in it.
         let _ = walk::walk(directory, LOOKING, &mut looking);
     }

@@ -12,10 +12,8 @@ use rustix::io::Errno;
 
 pub const LOOKING: Mode = Mode::RUSR.union(Mode::XUSR);
 
-const DIRECTORY: OFlags = OFlags::DIRECTORY
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags =
+    OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// A file, whatever its name: its device and its number there.
 pub type Identity = (u64, u64);
@@ -49,11 +47,7 @@ pub fn walk(root: BorrowedFd<'_>, rights: Mode, visitor: &mut impl Visitor) -> R
     let Some(below) = entries(at.as_fd(), visitor) else {
         return Ok(());
     };
-    let mut frames = vec![Frame {
-        name: CString::default(),
-        is,
-        below,
-    }];
+    let mut frames = vec![Frame { name: CString::default(), is, below }];
     while let Some(frame) = frames.last_mut() {
         if let Some(name) = frame.below.pop() {
             let Ok((opened, is)) = open(at.as_fd(), &name, rights) else {
@@ -222,12 +216,7 @@ mod tests {
     }
 
     fn walked(root: &Path, from: PathBuf, to: PathBuf) -> Vec<String> {
-        let mut mover = Mover {
-            from,
-            to,
-            seen: Vec::new(),
-            way: 0,
-        };
+        let mut mover = Mover { from, to, seen: Vec::new(), way: 0 };
         let root = beneath::directory(root).unwrap();
         walk(root.as_fd(), LOOKING, &mut mover).unwrap();
         assert_eq!(mover.way, 0);

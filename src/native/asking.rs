@@ -103,9 +103,7 @@ unsafe extern "C" fn visit(context: *mut c_void, found: *mut c_void) -> c_int {
     if Some(base) == object_of(visit as *const () as usize).map(|(base, _)| base) {
         return GO_ON;
     }
-    let is_installed = path
-        .iter()
-        .any(|part| SITES.iter().any(|name| part == *name));
+    let is_installed = path.iter().any(|part| SITES.iter().any(|name| part == *name));
     if is_installed {
         found.installed = Some(path);
         return END;

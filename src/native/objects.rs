@@ -25,11 +25,7 @@ pub struct Object<'a> {
 }
 
 pub fn each<R>(mut visit: impl FnMut(&Object<'_>) -> ControlFlow<R>) -> Option<R> {
-    let mut visiting = Visiting {
-        visit: &mut visit,
-        is_first: true,
-        result: None,
-    };
+    let mut visiting = Visiting { visit: &mut visit, is_first: true, result: None };
     // SAFETY: `visited` gets what it expects, and the call ends before it does.
     unsafe { libc::dl_iterate_phdr(Some(visited::<R>), (&raw mut visiting).cast()) };
     visiting.result
@@ -113,11 +109,7 @@ impl<'a> Object<'a> {
             while (*entry).d_tag.get(Native) != elf::DT_NULL {
                 let value = (*entry).d_val.get(Native) as usize;
                 // Most loaders have made them addresses by now.
-                let address = if value < self.base {
-                    self.base + value
-                } else {
-                    value
-                };
+                let address = if value < self.base { self.base + value } else { value };
                 match (*entry).d_tag.get(Native) {
                     elf::DT_STRTAB => read.texts = address,
                     elf::DT_SYMTAB => read.symbols = address,
@@ -136,11 +128,7 @@ impl<'a> Object<'a> {
             }
         }
         let is_whole = read.texts != 0 && read.symbols != 0;
-        is_whole.then_some(Dynamic {
-            base: self.base,
-            read,
-            object: std::marker::PhantomData,
-        })
+        is_whole.then_some(Dynamic { base: self.base, read, object: std::marker::PhantomData })
     }
 }
 
@@ -275,17 +263,11 @@ impl<'a> Dynamic<'a> {
 }
 
 #[cfg(target_arch = "x86_64")]
-const SYMBOL_ADDRESSES: [elf::RelocationType; 3] = [
-    elf::R_X86_64_JUMP_SLOT,
-    elf::R_X86_64_GLOB_DAT,
-    elf::R_X86_64_64,
-];
+const SYMBOL_ADDRESSES: [elf::RelocationType; 3] =
+    [elf::R_X86_64_JUMP_SLOT, elf::R_X86_64_GLOB_DAT, elf::R_X86_64_64];
 #[cfg(target_arch = "aarch64")]
-const SYMBOL_ADDRESSES: [elf::RelocationType; 3] = [
-    elf::R_AARCH64_JUMP_SLOT,
-    elf::R_AARCH64_GLOB_DAT,
-    elf::R_AARCH64_ABS64,
-];
+const SYMBOL_ADDRESSES: [elf::RelocationType; 3] =
+    [elf::R_AARCH64_JUMP_SLOT, elf::R_AARCH64_GLOB_DAT, elf::R_AARCH64_ABS64];
 
 pub struct LibcVersions<'a> {
     numbers: usize,

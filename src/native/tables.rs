@@ -88,10 +88,7 @@ impl Tables {
 
     /// The address of the C library's function of that name; `None` if it has none.
     pub fn real(&self, name: &CStr) -> Option<usize> {
-        self.real
-            .get(name.to_bytes())
-            .copied()
-            .filter(|at| *at != 0)
+        self.real.get(name.to_bytes()).copied().filter(|at| *at != 0)
     }
 
     /// How many entries were replaced, how many are in sealed pages, in how many nanoseconds.
@@ -122,14 +119,11 @@ impl Tables {
     pub fn replace_in_new(&self) {
         let process = std::process::id();
         while let Err(other) =
-            self.busy
-                .compare_exchange(0, process, Ordering::Acquire, Ordering::Relaxed)
+            self.busy.compare_exchange(0, process, Ordering::Acquire, Ordering::Relaxed)
         {
             if other != process {
                 // This process is a copy, and the thread is not in it.
-                let _ = self
-                    .busy
-                    .compare_exchange(other, 0, Ordering::Relaxed, Ordering::Relaxed);
+                let _ = self.busy.compare_exchange(other, 0, Ordering::Relaxed, Ordering::Relaxed);
             }
             std::thread::yield_now();
         }

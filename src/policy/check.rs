@@ -62,10 +62,7 @@ pub struct Rest {
 impl Policy {
     /// The policy that approves writing below these roots, and reading anywhere.
     pub fn new(roots: Roots) -> Self {
-        Self {
-            roots,
-            ..Self::default()
-        }
+        Self { roots, ..Self::default() }
     }
 
     /// The policy of fastaudit 0.2, which approves its roots' own entries as well. Importing one of
@@ -75,10 +72,7 @@ impl Policy {
             rules: RuleSet::Strict,
             environment: Environment::Insensitive,
             approves_root_entries: true,
-            rest: Rest {
-                import_allow,
-                ..Rest::default()
-            },
+            rest: Rest { import_allow, ..Rest::default() },
             ..Self::new(roots)
         }
     }
@@ -145,11 +139,7 @@ impl Policy {
 
     /// The same with a root for everything.
     pub(super) fn everywhere(&self) -> Self {
-        Self {
-            roots: Roots::everywhere(),
-            read: None,
-            ..self.clone()
-        }
+        Self { roots: Roots::everywhere(), read: None, ..self.clone() }
     }
 
     /// Returns the reason that denies an operation which no root could approve, wherever it is.

@@ -75,18 +75,13 @@ pub fn own_path() -> Vec<u8> {
 /// Returns the program that a name starts, by the directories of a `PATH`: the first that can be
 /// executed (execvp(3)). An empty directory is the current one.
 pub fn find(fs: &impl FileSystem, name: &[u8], search: &[u8]) -> Option<PathBuf> {
-    search
-        .split(|&byte| byte == SEPARATOR)
-        .find_map(|directory| {
-            let mut candidate = PathBuf::from_slice(if directory.is_empty() {
-                b"."
-            } else {
-                directory
-            });
-            candidate.push(b'/');
-            candidate.extend_from_slice(name);
-            fs.is_executable(&candidate).then_some(candidate)
-        })
+    search.split(|&byte| byte == SEPARATOR).find_map(|directory| {
+        let mut candidate =
+            PathBuf::from_slice(if directory.is_empty() { b"." } else { directory });
+        candidate.push(b'/');
+        candidate.extend_from_slice(name);
+        fs.is_executable(&candidate).then_some(candidate)
+    })
 }
 
 // The command lines by which `multiprocessing`, `concurrent.futures` and `loky` start the
@@ -99,18 +94,12 @@ const MODULES: &[(&str, &str, bool)] = &[
     ("multiprocessing.resource_tracker", "main", false),
     ("multiprocessing.forkserver", "main", true),
     ("loky.backend.resource_tracker", "main", false),
-    (
-        "joblib.externals.loky.backend.resource_tracker",
-        "main",
-        false,
-    ),
+    ("joblib.externals.loky.backend.resource_tracker", "main", false),
 ];
 
 /// The modules that are run as a program (`-m`).
-const PROGRAMS: &[&str] = &[
-    "loky.backend.popen_loky_posix",
-    "joblib.externals.loky.backend.popen_loky_posix",
-];
+const PROGRAMS: &[&str] =
+    &["loky.backend.popen_loky_posix", "joblib.externals.loky.backend.popen_loky_posix"];
 
 /// Options of the interpreter that have no argument, or another program's name in theirs.
 const FLAGS: &[u8] = b"BEIOPSbdqsv";
@@ -183,11 +172,7 @@ impl<'a> Worker<'a> {
         } else {
             Runs::Program(PROGRAMS.iter().find(|program| *program == given)?)
         };
-        Some(Self {
-            before,
-            after,
-            runs,
-        })
+        Some(Self { before, after, runs })
     }
 
     pub fn module(&self) -> &'static str {

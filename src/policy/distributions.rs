@@ -101,10 +101,7 @@ impl InstalledPackages {
         let index = self.distributions.len();
         self.by_name.insert(distribution.name.clone(), index);
         for module in &distribution.modules {
-            self.by_module
-                .entry(module.clone())
-                .or_default()
-                .push(index);
+            self.by_module.entry(module.clone()).or_default().push(index);
         }
         self.distributions.push(distribution);
     }
@@ -136,9 +133,7 @@ impl InstalledPackages {
         let public = |owner: &'a Distribution| {
             let modules = || owner.modules.iter().map(String::as_str);
             let same = |name: &&str| is_public(name) && normalised(name) == owner.name;
-            modules()
-                .find(same)
-                .or_else(|| modules().find(|name| is_public(name)))
+            modules().find(same).or_else(|| modules().find(|name| is_public(name)))
         };
         let owners = || {
             let owners = self.by_module.get(module).into_iter().flatten();
@@ -146,9 +141,7 @@ impl InstalledPackages {
         };
         let needs = |user: &Distribution| owners().any(|owner| user.requires.contains(&owner.name));
         let users = || self.distributions.iter().filter(|user| needs(user));
-        let named = owners()
-            .find_map(public)
-            .or_else(|| users().find_map(public));
+        let named = owners().find_map(public).or_else(|| users().find_map(public));
         named.unwrap_or(module)
     }
 
@@ -254,9 +247,7 @@ fn required(requirement: &str) -> Option<String> {
     let (wanted, marker) = requirement.split_once(';').unwrap_or((requirement, ""));
     let is_name = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.');
     let wanted = wanted.trim();
-    let end = wanted
-        .find(|letter| !is_name(letter))
-        .unwrap_or(wanted.len());
+    let end = wanted.find(|letter| !is_name(letter)).unwrap_or(wanted.len());
     let name = wanted.get(..end).filter(|name| !name.is_empty())?;
     (!marker.contains("extra")).then(|| normalised(name))
 }
@@ -305,10 +296,7 @@ mod tests {
         wheel("frames-1", "frames/__init__.py,,\n", requires);
         wheel("frames_runtime-1", "_frames_runtime/a.so,,\n", "");
         let requires = ("requires.txt", "duckdb>=1\n\n[extra]\ne-mail\n");
-        add(
-            "old-1.egg-info",
-            [("top_level.txt", "old\n_old\n"), requires],
-        );
+        add("old-1.egg-info", [("top_level.txt", "old\n_old\n"), requires]);
         site
     }
 

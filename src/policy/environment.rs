@@ -164,10 +164,7 @@ pub fn files_named(name: &[u8], value: &[u8]) -> Vec<Vec<u8>> {
                 Some(end) => named(&path[..memchr::memrchr(b'/', &path[..end]).unwrap_or(0)]),
                 None => named(path),
             };
-            value
-                .split(|&byte| byte == b':')
-                .filter_map(whole)
-                .collect()
+            value.split(|&byte| byte == b':').filter_map(whole).collect()
         }
         Value::Absolute if value.starts_with(b"/") => vec![value.to_vec()],
         Value::Absolute => Vec::new(),

@@ -135,15 +135,7 @@ const fn on(
     does: &'static str,
     versions: (u8, u8),
 ) -> KnownEvent {
-    KnownEvent {
-        name,
-        effect,
-        does,
-        versions,
-        rule: None,
-        passes_02: false,
-        raised_by: &[],
-    }
+    KnownEvent { name, effect, does, versions, rule: None, passes_02: false, raised_by: &[] }
 }
 
 const fn event(name: &'static str, effect: EventEffect, does: &'static str) -> KnownEvent {

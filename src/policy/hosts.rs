@@ -78,18 +78,13 @@ impl HostRule {
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const HOST: &str = "must be a host name, \"*.example.com\", an IP address or network, each with or without a port (\"example.com:443\", \"[::1]:443\")";
         if let Some(net) = parse_net(text) {
-            return Ok(Self {
-                pattern: Pattern::Net(net),
-                ports: None,
-            });
+            return Ok(Self { pattern: Pattern::Net(net), ports: None });
         }
         let (host, ports) = match text.rsplit_once(':') {
             Some((host, ports)) => (host, Some(Ports::parse(ports).ok_or(HOST)?)),
             None => (text, None),
         };
-        let bracketed = host
-            .strip_prefix('[')
-            .and_then(|inner| inner.strip_suffix(']'));
+        let bracketed = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']'));
         let pattern = if let Some(inner) = bracketed {
             Pattern::Net(parse_net(inner).ok_or(HOST)?)
         } else if let Some(net) = parse_net(host).filter(|_| !host.contains(':')) {
@@ -110,12 +105,7 @@ impl HostRule {
         let is_local = matches!(&self.pattern, Pattern::Name(name) if is_local(name));
         let addresses = if is_local { LOOPBACK } else { &[] };
         let nets = addresses.iter().filter_map(|text| parse_net(text));
-        let nets: Vec<_> = nets
-            .map(|net| Self {
-                pattern: Pattern::Net(net),
-                ports,
-            })
-            .collect();
+        let nets: Vec<_> = nets.map(|net| Self { pattern: Pattern::Net(net), ports }).collect();
         [vec![self], nets].concat()
     }
 
@@ -148,9 +138,7 @@ fn parse_name(text: &str) -> Option<String> {
         !label.is_empty() && label.bytes().all(plain)
     };
     // Four numbers would be an address that was written wrong.
-    let is_number = name
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let is_number = name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     (name.split('.').all(is_label) && !is_number).then_some(name)
 }
 

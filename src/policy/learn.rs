@@ -126,16 +126,13 @@ pub struct Landing {
 pub fn landing(fs: &impl FileSystem, operation: Operation<'_>) -> Landing {
     let place = match operation {
         Operation::Look(target) => entry(fs, target),
-        Operation::LinkTo {
-            text: Name::Path(text),
-            ..
-        } if text.starts_with(b"/") => file(fs, Target::path(text)),
-        _ => needs(fs, operation)
-            .into_iter()
-            .find_map(|need| match need {
-                Need::Write(path) | Need::Read(path) => Some(PathBuf::from_vec(path)),
-                _ => None,
-            }),
+        Operation::LinkTo { text: Name::Path(text), .. } if text.starts_with(b"/") => {
+            file(fs, Target::path(text))
+        }
+        _ => needs(fs, operation).into_iter().find_map(|need| match need {
+            Need::Write(path) | Need::Read(path) => Some(PathBuf::from_vec(path)),
+            _ => None,
+        }),
     };
     let link = match operation {
         Operation::LinkTo { at, .. } => entry(fs, at),

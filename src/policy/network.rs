@@ -50,10 +50,7 @@ impl Default for NetworkRules {
 impl NetworkRules {
     /// Connecting nowhere.
     pub fn to_no_host() -> Self {
-        Self {
-            hosts: Where::Below(Vec::new()),
-            ..Self::default()
-        }
+        Self { hosts: Where::Below(Vec::new()), ..Self::default() }
     }
 }
 
@@ -214,10 +211,7 @@ impl HostRules {
                 Where::Anywhere => None,
                 Where::Below(texts) => Some(hosts(texts)),
             },
-            block: hosts(&rules.block)
-                .into_iter()
-                .flat_map(HostRule::with_addresses)
-                .collect(),
+            block: hosts(&rules.block).into_iter().flat_map(HostRule::with_addresses).collect(),
             ports: rules.ports.clone(),
             beside_ports: Vec::new(),
             listen: (rules.listen != Choice::All(true)).then(|| hosts(rules.listen.names())),
@@ -303,10 +297,7 @@ impl HostRules {
             ports.is_none_or(|ports| ports.iter().any(|ports| ports.has(port)))
         };
         let is_it = |host: &&HostRule| {
-            host.matches(to)
-                || names
-                    .iter()
-                    .any(|name| host.matches(&Destination::Name(name)))
+            host.matches(to) || names.iter().any(|name| host.matches(&Destination::Name(name)))
         };
         let Some(hosts) = &self.hosts else {
             let mut beside = self.beside_ports.iter().filter(is_it);
@@ -331,9 +322,7 @@ impl HostRules {
 
 /// Returns whether a destination is one of some hosts, at this port.
 fn hold(hosts: &[HostRule], to: &Destination<'_>, port: u16) -> bool {
-    hosts
-        .iter()
-        .any(|host| host.matches(to) && host.ports.is_none_or(|ports| ports.has(port)))
+    hosts.iter().any(|host| host.matches(to) && host.ports.is_none_or(|ports| ports.has(port)))
 }
 
 /// Adds what is in another list; `None` stands for all.

@@ -137,11 +137,7 @@ impl Verdict {
 
     /// Allows it if this is true, and else denies it for a reason.
     pub(crate) fn or(allowed: bool, why: Why) -> Self {
-        if allowed {
-            Self::Allow
-        } else {
-            Self::Deny(why)
-        }
+        if allowed { Self::Allow } else { Self::Deny(why) }
     }
 
     pub fn why(self) -> Option<Why> {

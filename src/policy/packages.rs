@@ -31,9 +31,7 @@ const TEXT: &str = include_str!("packages.toml");
 static TABLE: LazyLock<BTreeMap<String, Package>> = LazyLock::new(|| {
     let table: Table = TEXT.parse().unwrap_or_default();
     let packages = table.into_iter();
-    packages
-        .map(|(name, value)| (name, Package::of(&value)))
-        .collect()
+    packages.map(|(name, value)| (name, Package::of(&value))).collect()
 });
 
 impl Package {
@@ -44,11 +42,7 @@ impl Package {
             let texts = items.into_iter().flatten().filter_map(Value::as_str);
             texts.map(str::to_owned).collect()
         };
-        Self {
-            with: texts("with"),
-            env: texts("env"),
-            keeps: texts("keeps"),
-        }
+        Self { with: texts("with"), env: texts("env"), keeps: texts("keeps") }
     }
 }
 
@@ -95,10 +89,7 @@ impl Packages {
         if names.is_empty() {
             return Ok(Self(None));
         }
-        let mut chosen = Chosen {
-            names: names.to_vec(),
-            ..Chosen::default()
-        };
+        let mut chosen = Chosen { names: names.to_vec(), ..Chosen::default() };
         let mut given = Vec::new();
         for name in names {
             if name == ALL {
@@ -107,10 +98,7 @@ impl Packages {
             } else if TABLE.contains_key(name) || installed.has(name) {
                 given.push(name);
             } else {
-                return Err(NoPackage {
-                    name: name.clone(),
-                    near: near(name, installed),
-                });
+                return Err(NoPackage { name: name.clone(), near: near(name, installed) });
             }
         }
         let with = given.iter().filter_map(|name| TABLE.get(*name));
@@ -143,9 +131,7 @@ impl Packages {
         let has = |name: &str| {
             let with = [self.names(), &[name.to_owned()]].concat();
             let packages = Self::named(&with, installed);
-            packages
-                .is_ok_and(|packages| packages.have(package))
-                .then_some(with)
+            packages.is_ok_and(|packages| packages.have(package)).then_some(with)
         };
         has(ALL).or_else(|| has(package))
     }

@@ -110,10 +110,7 @@ pub enum NetworkEvent {
 impl Rule {
     /// Returns whether only some policies restrict such events: fastaudit 0.1 lets them pass.
     pub const fn is_of_policies(self) -> bool {
-        matches!(
-            self,
-            Self::Read(_) | Self::Network(_) | Self::Socket | Self::Exec
-        )
+        matches!(self, Self::Read(_) | Self::Network(_) | Self::Socket | Self::Exec)
     }
 }
 
@@ -185,18 +182,14 @@ const fn first_place(name: &[u8]) -> usize {
         }
     }
     let (first, last) = (part(name.first_chunk()), part(name.last_chunk()));
-    let mixed = (first ^ last.rotate_left(13))
-        .wrapping_add(name.len() as u32)
-        .wrapping_mul(0x9E37_79B1);
+    let mixed =
+        (first ^ last.rotate_left(13)).wrapping_add(name.len() as u32).wrapping_mul(0x9E37_79B1);
     mixed as usize >> 22
 }
 
 impl Index {
     pub(super) const fn new() -> Self {
-        Self {
-            places: [0; PLACES],
-            names: 0,
-        }
+        Self { places: [0; PLACES], names: 0 }
     }
 
     /// Returns the index with a name, which is at this position of the list.

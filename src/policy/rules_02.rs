@@ -29,15 +29,11 @@ impl RuleSet {
 
 /// Events that pass under names that no Python raises: fastaudit 0.2.10 names them so, and denies
 /// the events that CPython raises.
-const MISNAMED: &[&str] = &[
-    "sys.set_asyncgen_hooks_finalizer",
-    "sys.set_asyncgen_hooks_firstiter",
-];
+const MISNAMED: &[&str] = &["sys.set_asyncgen_hooks_finalizer", "sys.set_asyncgen_hooks_firstiter"];
 
 /// The beginnings of the names of further events that pass.
-pub const PASSING_PREFIXES: &[&str] = &[
-    "fcntl.", "ftplib.", "gc.", "imaplib.", "marshal.", "poplib.", "smtplib.",
-];
+pub const PASSING_PREFIXES: &[&str] =
+    &["fcntl.", "ftplib.", "gc.", "imaplib.", "marshal.", "poplib.", "smtplib."];
 
 /// The events that pass or have a rule, and after them those that are misnamed.
 static INDEX: Index = {

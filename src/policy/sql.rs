@@ -47,10 +47,7 @@ pub fn database_of(name: &[u8]) -> Database {
         None => path,
     };
     let path = percent_decode(path);
-    let parameters: Vec<_> = query
-        .split(|&byte| byte == b'&')
-        .filter_map(parameter)
-        .collect();
+    let parameters: Vec<_> = query.split(|&byte| byte == b'&').filter_map(parameter).collect();
     let values = |name: &'static [u8]| {
         let named = parameters.iter().filter(move |(key, _)| key == name);
         named.map(|(_, value)| &value[..])
@@ -131,10 +128,7 @@ const BESIDE: [&[u8]; 2] = [b"-wal", b"-shm"];
 /// Returns whether reading the database at this resolved path may make or change files beside it.
 pub(crate) fn is_kept(fs: &impl FileSystem, path: &[u8]) -> bool {
     let is_beside = |suffix: &&[u8]| fs.exists(&[path, suffix].concat());
-    BESIDE.iter().any(is_beside)
-        || fs
-            .database_header(path)
-            .is_some_and(|header| says_so(&header))
+    BESIDE.iter().any(is_beside) || fs.database_header(path).is_some_and(|header| says_so(&header))
 }
 
 fn says_so(header: &[u8]) -> bool {
@@ -204,10 +198,9 @@ const TEMPORARY: &[u8] = b"/etilqs_";
 
 /// Returns whether the statements may open a database: a cheap test for the common case.
 pub fn may_open(sql: &[u8]) -> bool {
-    [b"attach", b"vacuum", DIRECTORY].iter().any(|word| {
-        sql.windows(word.len())
-            .any(|part| part.eq_ignore_ascii_case(word))
-    })
+    [b"attach", b"vacuum", DIRECTORY]
+        .iter()
+        .any(|word| sql.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word)))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -227,9 +220,7 @@ enum Token {
 
 /// Returns the databases that the statements of a script open.
 pub fn opened(sql: &[u8]) -> Vec<OpenedDatabase> {
-    each(sql, |statement| {
-        opened_by(statement).or_else(|| opened_later(statement))
-    })
+    each(sql, |statement| opened_by(statement).or_else(|| opened_later(statement)))
 }
 
 /// Returns those that they open though they do not run.

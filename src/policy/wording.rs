@@ -125,10 +125,7 @@ pub fn operation(does: &str, objects: &str) -> String {
 pub fn noun(does: &str) -> Option<(&str, &str)> {
     let does = does.split(" (").next().unwrap_or(does);
     let parts = [does.rsplit_once(" a "), does.rsplit_once(" an ")];
-    parts
-        .into_iter()
-        .flatten()
-        .max_by_key(|(before, _)| before.len())
+    parts.into_iter().flatten().max_by_key(|(before, _)| before.len())
 }
 
 #[cfg(test)]
@@ -140,16 +137,8 @@ mod tests {
         for (does, objects, text) in [
             ("remove a file", "'/a'", "remove the file '/a'"),
             ("remove a file", "", "remove a file"),
-            (
-                "send a signal to a process",
-                "7",
-                "send a signal to the process 7",
-            ),
-            (
-                "connect to an address",
-                "a:80",
-                "connect to the address a:80",
-            ),
+            ("send a signal to a process", "7", "send a signal to the process 7"),
+            ("connect to an address", "a:80", "connect to the address a:80"),
             (
                 "change the flags of a file (macOS, BSD)",
                 "'/a'",

@@ -38,12 +38,7 @@ pub fn where_it_is(path: &Path) -> PathBuf {
         }
     }
     if let Ok(known) = fs::canonicalize(path) {
-        assert_eq!(
-            known,
-            real,
-            "the oracle disagrees with realpath(3) on {}",
-            path.display()
-        );
+        assert_eq!(known, real, "the oracle disagrees with realpath(3) on {}", path.display());
     }
     real
 }
@@ -68,43 +63,24 @@ pub fn uses<'a>(path: &'a [u8], root: &Path) -> [(Operation<'a>, bool); 6] {
     let (dir, name) = (&path[..=slash], &path[slash + 1..]);
     let dir = where_it_is(Path::new(OsStr::from_bytes(dir)));
     let is_place = matches!(name, b"" | b"." | b"..");
-    let holder = if is_place {
-        landing.parent().unwrap_or(&landing)
-    } else {
-        &dir
-    };
+    let holder = if is_place { landing.parent().unwrap_or(&landing) } else { &dir };
     let inside = landing.starts_with(root) && landing != root;
     [
         (Operation::ChangeEntry(target), holder.starts_with(root)),
         // The entry "." of archives: a root's own attributes, where they are extracted.
-        (
-            Operation::ChangeFile(target),
-            inside || (is_place && landing == root),
-        ),
+        (Operation::ChangeFile(target), inside || (is_place && landing == root)),
         (Operation::ChangePlace(target), dir.starts_with(root)),
         // A root is opened for writing by who makes a file without a name in it.
-        (
-            Operation::OpenForWriting(target),
-            inside || (landing == root && root.is_dir()),
-        ),
+        (Operation::OpenForWriting(target), inside || (landing == root && root.is_dir())),
         (Operation::Read(target), landing.starts_with(root)),
-        (
-            Operation::ChangeDirectory {
-                to: target,
-                left: None,
-            },
-            landing.starts_with(root),
-        ),
+        (Operation::ChangeDirectory { to: target, left: None }, landing.starts_with(root)),
     ]
 }
 
 /// Returns whether such a policy approves a symbolic link at this path, which is absolute, with
 /// this text.
 pub fn may_link<'a>(text: &'a [u8], at: &'a [u8], root: &Path) -> (Operation<'a>, bool) {
-    let operation = Operation::LinkTo {
-        text: Name::Path(text),
-        at: Target::path(at),
-    };
+    let operation = Operation::LinkTo { text: Name::Path(text), at: Target::path(at) };
     let slash = at.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
     let dir = where_it_is(Path::new(OsStr::from_bytes(&at[..=slash])));
     let target = dir.join(OsStr::from_bytes(text));

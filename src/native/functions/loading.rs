@@ -110,8 +110,7 @@ mod search {
                 let directory = std::ffi::CStr::from_ptr(directory.name).to_bytes();
                 let mut path = PathBuf::from(std::ffi::OsStr::from_bytes(directory));
                 path.push(name);
-                path.is_file()
-                    .then(|| CString::new(path.into_os_string().as_bytes()).ok())?
+                path.is_file().then(|| CString::new(path.into_os_string().as_bytes()).ok())?
             })
         }
     }
@@ -184,9 +183,5 @@ unsafe extern "C" fn dlsym<J: ActJudge>(handle: *mut c_void, name: *const c_char
 }
 
 pub(super) fn table<J: ActJudge>() -> impl Iterator<Item = (&'static CStr, *const ())> {
-    [
-        (c"dlopen", dlopen::<J> as *const ()),
-        (c"dlsym", dlsym::<J> as *const ()),
-    ]
-    .into_iter()
+    [(c"dlopen", dlopen::<J> as *const ()), (c"dlsym", dlsym::<J> as *const ())].into_iter()
 }

@@ -65,11 +65,7 @@ pub fn replacements<J: ActJudge>() -> Vec<Replacement> {
         .map(|(name, by)| (name, by, Libraries));
     let of_all = loading::table::<J>().map(|(name, by)| (name, by, Everything));
     let ours = of_libraries.chain(of_all);
-    let ours = ours.map(|(name, by, within)| Replacement {
-        name,
-        by: by as usize,
-        within,
-    });
+    let ours = ours.map(|(name, by, within)| Replacement { name, by: by as usize, within });
     ours.chain(J::more()).collect()
 }
 

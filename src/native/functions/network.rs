@@ -63,34 +63,32 @@ pub(super) unsafe fn address<'a>(address: *const sockaddr, length: socklen_t) ->
     }
     // SAFETY: by the caller; each structure is read if it is there whole.
     unsafe {
-        Some(
-            match c_int::from((&raw const (*address).sa_family).read_unaligned()) {
-                // Linux takes no family for this one where it takes any: ip(7).
-                libc::AF_INET | libc::AF_UNSPEC if length >= size_of::<sockaddr_in>() => {
-                    let own = address.cast::<sockaddr_in>().read_unaligned();
-                    let host = Ipv4Addr::from_bits(u32::from_be(own.sin_addr.s_addr));
-                    Value::Address(SocketAddrV4::new(host, u16::from_be(own.sin_port)).into())
-                }
-                libc::AF_INET6 if length >= size_of::<sockaddr_in6>() => {
-                    let own = address.cast::<sockaddr_in6>().read_unaligned();
-                    let host = Ipv6Addr::from(own.sin6_addr.s6_addr);
-                    let (flow, scope) = (u32::from_be(own.sin6_flowinfo), own.sin6_scope_id);
-                    let port = u16::from_be(own.sin6_port);
-                    Value::Address(SocketAddrV6::new(host, port, flow, scope).into())
-                }
-                libc::AF_UNIX => {
-                    let start = std::mem::offset_of!(sockaddr_un, sun_path);
-                    let name = address.cast::<u8>().add(start);
-                    let name = std::slice::from_raw_parts(name, length.saturating_sub(start));
-                    Value::Text(match name.first() {
-                        // An abstract one has all its bytes: unix(7).
-                        Some(0) => name,
-                        _ => name.split(|byte| *byte == 0).next().unwrap_or_default(),
-                    })
-                }
-                _ => Value::OtherAddress,
-            },
-        )
+        Some(match c_int::from((&raw const (*address).sa_family).read_unaligned()) {
+            // Linux takes no family for this one where it takes any: ip(7).
+            libc::AF_INET | libc::AF_UNSPEC if length >= size_of::<sockaddr_in>() => {
+                let own = address.cast::<sockaddr_in>().read_unaligned();
+                let host = Ipv4Addr::from_bits(u32::from_be(own.sin_addr.s_addr));
+                Value::Address(SocketAddrV4::new(host, u16::from_be(own.sin_port)).into())
+            }
+            libc::AF_INET6 if length >= size_of::<sockaddr_in6>() => {
+                let own = address.cast::<sockaddr_in6>().read_unaligned();
+                let host = Ipv6Addr::from(own.sin6_addr.s6_addr);
+                let (flow, scope) = (u32::from_be(own.sin6_flowinfo), own.sin6_scope_id);
+                let port = u16::from_be(own.sin6_port);
+                Value::Address(SocketAddrV6::new(host, port, flow, scope).into())
+            }
+            libc::AF_UNIX => {
+                let start = std::mem::offset_of!(sockaddr_un, sun_path);
+                let name = address.cast::<u8>().add(start);
+                let name = std::slice::from_raw_parts(name, length.saturating_sub(start));
+                Value::Text(match name.first() {
+                    // An abstract one has all its bytes: unix(7).
+                    Some(0) => name,
+                    _ => name.split(|byte| *byte == 0).next().unwrap_or_default(),
+                })
+            }
+            _ => Value::OtherAddress,
+        })
     }
 }
 
@@ -181,9 +179,9 @@ pub(super) fn listens<'a>(socket: c_int) -> Option<Act<'a>> {
         }
     };
     match own {
-        Value::Address(address) if address.port() == 0 || address.ip().is_loopback() => Some(
-            Act::new(c"socket.listen", &[number(socket), Value::Address(address)]),
-        ),
+        Value::Address(address) if address.port() == 0 || address.ip().is_loopback() => {
+            Some(Act::new(c"socket.listen", &[number(socket), Value::Address(address)]))
+        }
         _ => None,
     }
 }

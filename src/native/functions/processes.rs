@@ -13,10 +13,7 @@ use crate::policy::judge::{Act, Value};
 type Words = *const *const c_char;
 
 pub(super) fn starts<'a>(event: &'static CStr, program: Option<&'a CStr>) -> Option<Act<'a>> {
-    Some(Act::new(
-        event,
-        &[value(program?), Value::None, Value::None],
-    ))
+    Some(Act::new(event, &[value(program?), Value::None, Value::None]))
 }
 
 pub(super) fn goes_to<'a>(directory: c_int) -> Act<'a> {

@@ -42,12 +42,9 @@ unsafe fn does<'a>(number: c_long, given: [c_long; 6]) -> Option<Act<'a>> {
             libc::SYS_truncate => cuts(path(0), given[1]),
             libc::SYS_fchmodat => sets_mode(fd(0), path(1), given[2] as _, false),
             SYS_FCHMODAT2 => sets_mode(fd(0), path(1), given[2] as _, is_link(fd(3))),
-            libc::SYS_fchownat => sets_owner(
-                fd(0),
-                path(1),
-                (given[2] as _, given[3] as _),
-                is_link(fd(4)),
-            ),
+            libc::SYS_fchownat => {
+                sets_owner(fd(0), path(1), (given[2] as _, given[3] as _), is_link(fd(4)))
+            }
             libc::SYS_utimensat => sets_times(fd(0), path(1), is_link(fd(3))),
             libc::SYS_setxattr => sets_attribute(c"os.setxattr", path(0), path(1), false),
             libc::SYS_lsetxattr => sets_attribute(c"os.setxattr", path(0), path(1), true),

@@ -112,11 +112,7 @@ pub(crate) fn describe(fs: &impl FileSystem, fd: i32) -> Descriptor {
         None if matches!(kind, FileType::Fifo | FileType::Socket) => DescriptorPlace::Nowhere,
         None => DescriptorPlace::Unknown,
     };
-    Descriptor::Open(OpenDescriptor {
-        writes,
-        streams,
-        place,
-    })
+    Descriptor::Open(OpenDescriptor { writes, streams, place })
 }
 
 /// Returns whether opening this entry of a directory for writing changes no file: it discards, or

@@ -68,13 +68,7 @@ pub trait FileSystem {
 pub fn from_windows(path: &[u8]) -> PathBuf {
     let mut path: PathBuf = path
         .iter()
-        .map(|&byte| {
-            if byte == b'\\' {
-                b'/'
-            } else {
-                byte.to_ascii_lowercase()
-            }
-        })
+        .map(|&byte| if byte == b'\\' { b'/' } else { byte.to_ascii_lowercase() })
         .collect();
     if path.starts_with(b"//?/") {
         path.drain(..4);

@@ -49,9 +49,7 @@ mod imp {
 
     impl FileSystem for Os {
         fn current_dir(&self) -> Option<PathBuf> {
-            let cwd = rustix::process::getcwd(CWD_BUFFER.take())
-                .ok()?
-                .into_bytes();
+            let cwd = rustix::process::getcwd(CWD_BUFFER.take()).ok()?.into_bytes();
             // Linux says "(unreachable)…" for a directory outside the process's root.
             let dir = cwd.starts_with(b"/").then(|| PathBuf::from_slice(&cwd));
             CWD_BUFFER.set(cwd);
@@ -211,8 +209,7 @@ mod imp {
     }
 
     fn has_overlong_component(path: &[u8]) -> bool {
-        path.split(|&byte| byte == b'/')
-            .any(|component| component.len() > NAME_MAX)
+        path.split(|&byte| byte == b'/').any(|component| component.len() > NAME_MAX)
     }
 }
 

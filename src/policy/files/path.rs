@@ -45,10 +45,7 @@ pub struct Target<'a> {
 impl<'a> Target<'a> {
     /// A path relative to the current directory, or absolute.
     pub fn path(path: &'a [u8]) -> Self {
-        Self {
-            name: Name::Path(path),
-            base: Base::CurrentDir,
-        }
+        Self { name: Name::Path(path), base: Base::CurrentDir }
     }
 
     /// Resolves it as a directory to change to.
@@ -101,10 +98,7 @@ pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
         return (b"", path);
     };
     let (head, tail) = (&path[..=slash], &path[slash + 1..]);
-    let end = head
-        .iter()
-        .rposition(|&byte| byte != b'/')
-        .map_or(head.len(), |last| last + 1);
+    let end = head.iter().rposition(|&byte| byte != b'/').map_or(head.len(), |last| last + 1);
     (&head[..end], tail)
 }
 

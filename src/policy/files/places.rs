@@ -269,8 +269,7 @@ pub struct Protected {
 impl Protected {
     /// Protects a name, or names below each other with `/` between them.
     pub fn add(&mut self, name: &str) {
-        self.names
-            .push(components(name.as_bytes()).map(<[u8]>::to_vec).collect());
+        self.names.push(components(name.as_bytes()).map(<[u8]>::to_vec).collect());
     }
 
     pub fn add_files(&mut self, files: Arc<Governing>) {
@@ -300,9 +299,7 @@ impl Protected {
     /// Returns whether the path leads to a protected file by another of its names.
     pub fn holds_by_link(&self, fs: &impl FileSystem, path: &[u8]) -> bool {
         !self.files.linked.is_empty()
-            && fs
-                .identity(path)
-                .is_some_and(|identity| self.files.linked.contains(&identity))
+            && fs.identity(path).is_some_and(|identity| self.files.linked.contains(&identity))
     }
 
     /// Returns whether a path below this one may have a protected name, or be that of a protected
@@ -324,15 +321,12 @@ impl Protected {
 }
 
 fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|&byte| byte == b'/')
-        .filter(|part| !part.is_empty())
+    path.split(|&byte| byte == b'/').filter(|part| !part.is_empty())
 }
 
 /// Returns the positions at which the components of an absolute path start.
 fn starts(path: &[u8]) -> impl Iterator<Item = usize> {
-    memchr_iter(b'/', path)
-        .map(|slash| slash + 1)
-        .filter(|&at| at < path.len())
+    memchr_iter(b'/', path).map(|slash| slash + 1).filter(|&at| at < path.len())
 }
 
 #[cfg(test)]

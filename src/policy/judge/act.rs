@@ -95,9 +95,7 @@ impl Act<'_> {
     pub fn whole_names(&self) -> SmallVec<[(usize, PathBuf); 2]> {
         let starts: SmallVec<[(usize, Base); 4]> = match events::lookup(self.event.to_bytes()) {
             Some(Rule::Entries(paths) | Rule::Node(paths)) => {
-                let starts = paths
-                    .iter()
-                    .map(|path| (path.path, self.arguments.base(path.dir_fd)));
+                let starts = paths.iter().map(|path| (path.path, self.arguments.base(path.dir_fd)));
                 starts.collect()
             }
             Some(Rule::Symlink) => smallvec![(1, self.arguments.base(Some(2)))],

@@ -21,10 +21,7 @@ pub trait Named {
     }
 
     fn target(&self, base: Base) -> Target<'_> {
-        Target {
-            name: self.name(),
-            base,
-        }
+        Target { name: self.name(), base }
     }
 }
 
@@ -122,13 +119,8 @@ pub fn is_open_for_reading(args: &impl Arguments, rule: Rule) -> bool {
 
 /// Returns whether an `open` that may write only adds to the end.
 pub(super) fn is_open_for_appending(args: &impl Arguments) -> bool {
-    let by_mode = args.with_encoded(1, |mode| {
-        mode.is_some_and(|mode| open_appends(Some(mode), 0))
-    });
-    by_mode.unwrap_or_else(|| {
-        args.integer(2)
-            .is_some_and(|flags| open_appends(None, flags))
-    })
+    let by_mode = args.with_encoded(1, |mode| mode.is_some_and(|mode| open_appends(Some(mode), 0)));
+    by_mode.unwrap_or_else(|| args.integer(2).is_some_and(|flags| open_appends(None, flags)))
 }
 
 // The program that an event is going to start.
@@ -238,18 +230,14 @@ impl Host {
 pub fn parse_address(text: &str) -> Option<IpAddr> {
     // A link-local address may have a scope: fe80::1%eth0.
     let text = text.split_once('%').map_or(text, |(address, _)| address);
-    text.parse()
-        .ok()
-        .map(|address: IpAddr| address.to_canonical())
+    text.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
 /// Returns whether a name is this machine's own.
 #[cfg(unix)]
 pub(super) fn is_own_name(name: &str) -> bool {
     let own = rustix::system::uname();
-    own.nodename()
-        .to_str()
-        .is_ok_and(|own| plain_name(own) == name)
+    own.nodename().to_str().is_ok_and(|own| plain_name(own) == name)
 }
 
 #[cfg(not(unix))]

@@ -137,10 +137,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
             Verdict::Deny(why @ (Why::Unapproved | Why::Unreadable)) => {
                 let policy = self.0.policy();
                 let everywhere = policy.denies_everywhere(self.0.fs(), operation);
-                self.deny_operation(
-                    Reason::Path(path, everywhere.unwrap_or(why)),
-                    Some(operation),
-                )
+                self.deny_operation(Reason::Path(path, everywhere.unwrap_or(why)), Some(operation))
             }
             Verdict::Deny(why) => self.deny_operation(Reason::Path(path, why), Some(operation)),
         }
@@ -203,9 +200,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         // The program is read only if the answer depends on it.
         let program = match self.0.policy().commands() {
             Commands::None | Commands::All if !self.0.records() => None,
-            _ => program(self.0.fs(), self.0.event(), self.args(), &|| {
-                self.0.own_path()
-            }),
+            _ => program(self.0.fs(), self.0.event(), self.args(), &|| self.0.own_path()),
         };
         self.switch(Operation::Start(program.as_deref()))?;
         self.0.allow_start();
@@ -351,10 +346,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
     }
 
     fn import_of(&self, module: &str) -> Result<(), S::Error> {
-        self.0.note(Operation::Import {
-            module,
-            in_turn: false,
-        });
+        self.0.note(Operation::Import { module, in_turn: false });
         let denied = |in_turn| {
             let operation = Operation::Import { module, in_turn };
             !self.check(operation).allows()

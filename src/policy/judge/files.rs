@@ -30,12 +30,10 @@ const OF_MACHINE: &[&[u8]] = &[
 /// Returns whether a path leads to what describes the machine. Libraries ask there how many threads
 /// they may have, and go on without an answer: a denial would say nothing to anybody.
 fn is_of_machine(path: &[u8]) -> bool {
-    OF_MACHINE
-        .iter()
-        .any(|known| match known.strip_suffix(b"*") {
-            Some(start) => path.starts_with(start) && memmem::find(path, b"..").is_none(),
-            None => path == *known,
-        })
+    OF_MACHINE.iter().any(|known| match known.strip_suffix(b"*") {
+        Some(start) => path.starts_with(start) && memmem::find(path, b"..").is_none(),
+        None => path == *known,
+    })
 }
 
 impl<'a, S: Surroundings> Judge<'a, S> {
@@ -56,11 +54,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
             }
             let name = self.name_at(path.path, path.descriptor)?;
             self.path(*path, &name)?;
-            if name.is_text()
-                && paths[number + 1..]
-                    .iter()
-                    .any(|next| next.path == path.path)
-            {
+            if name.is_text() && paths[number + 1..].iter().any(|next| next.path == path.path) {
                 told.push((path.path, name));
             }
         }
@@ -155,10 +149,7 @@ pub(super) fn operations<'a>(
     target: Target<'a>,
     follows: impl FnOnce() -> Follows,
 ) -> impl Iterator<Item = Operation<'a>> {
-    let (entry, file) = (
-        Operation::ChangeEntry(target),
-        Operation::ChangeFile(target),
-    );
+    let (entry, file) = (Operation::ChangeEntry(target), Operation::ChangeFile(target));
     let (first, second) = match access {
         Access::Change => (entry, None),
         Access::Move => (Operation::MoveEntry(target), None),
@@ -184,10 +175,7 @@ pub(super) struct MovedLink<N> {
 impl<N: Named> MovedLink<N> {
     /// What making it there would be.
     pub(super) fn operation(&self) -> Operation<'_> {
-        Operation::LinkTo {
-            text: Name::Path(&self.text),
-            at: self.to.target(self.base),
-        }
+        Operation::LinkTo { text: Name::Path(&self.text), at: self.to.target(self.base) }
     }
 }
 
@@ -213,11 +201,9 @@ pub(super) fn moved_link<'a, A: Arguments>(
         return Ok(None);
     };
     Ok(match fs.read_link(&old_dir.join(path::split(old).1)) {
-        Link::To(text) if old_dir != new_dir && !text.starts_with(b"/") => Some(MovedLink {
-            text,
-            to: link,
-            base,
-        }),
+        Link::To(text) if old_dir != new_dir && !text.starts_with(b"/") => {
+            Some(MovedLink { text, to: link, base })
+        }
         _ => None,
     })
 }

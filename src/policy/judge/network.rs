@@ -195,11 +195,7 @@ impl<S: Surroundings> Judge<'_, S> {
         let by_address = |address: IpAddr| {
             let names = self.0.names_of(address);
             let to = Destination::Address(address);
-            self.ask(Reach::Connect {
-                to,
-                names: &names,
-                port,
-            })
+            self.ask(Reach::Connect { to, names: &names, port })
         };
         match host {
             // The destination is this machine.
@@ -210,11 +206,7 @@ impl<S: Surroundings> Judge<'_, S> {
             Host::Address(address) => by_address(address),
             Host::Name(name) => {
                 let to = Destination::Name(&name);
-                let denied = self.ask(Reach::Connect {
-                    to,
-                    names: &[],
-                    port,
-                });
+                let denied = self.ask(Reach::Connect { to, names: &[], port });
                 let is_known = is_local(&name) || is_number(&name);
                 if denied == Some(Part::Block) || (denied.is_some() && !is_known) {
                     return denied;

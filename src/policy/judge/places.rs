@@ -145,10 +145,8 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
                     Need::Write(path) | Need::Read(path) => Some(path),
                     _ => None,
                 };
-                let is_of_file = matches!(
-                    operation,
-                    Operation::OpenForWriting(_) | Operation::ChangeFile(_)
-                );
+                let is_of_file =
+                    matches!(operation, Operation::OpenForWriting(_) | Operation::ChangeFile(_));
                 Lack {
                     is_dir: place.is_some_and(|path| self.fs.is_dir(path)),
                     is_file: is_of_file && place.is_some_and(|path| self.fs.exists(path)),
@@ -188,10 +186,7 @@ fn directory_of_new(target: Target<'_>) -> Target<'_> {
     };
     match path::split(path).0 {
         b"" | b"/" => target,
-        directory => Target {
-            name: Name::Path(directory),
-            ..target
-        },
+        directory => Target { name: Name::Path(directory), ..target },
     }
 }
 
@@ -220,10 +215,9 @@ fn target_of<'a>(operation: Operation<'a>) -> Option<Target<'a>> {
         | Operation::Read(target)
         | Operation::Look(target)
         | Operation::ChangeDirectory { to: target, .. } => Some(target),
-        Operation::OpenDatabase(name) | Operation::LinkTo { text: name, .. } => Some(Target {
-            name,
-            base: Base::CurrentDir,
-        }),
+        Operation::OpenDatabase(name) | Operation::LinkTo { text: name, .. } => {
+            Some(Target { name, base: Base::CurrentDir })
+        }
         _ => None,
     }
 }

@@ -171,9 +171,7 @@ pub fn merge(into: &mut Spec, more: &Spec) {
 pub fn check(spec: &Spec) -> Result<(), SpecError> {
     let mut kept = Spec::default();
     merge(&mut kept, spec);
-    let other = FIELDS
-        .iter()
-        .find(|field| field.toml(spec) != field.toml(&kept));
+    let other = FIELDS.iter().find(|field| field.toml(spec) != field.toml(&kept));
     match other {
         None => Ok(()),
         Some(field) => Err(SpecError::Value {
@@ -248,9 +246,7 @@ impl Kept {
 
 fn fields(spec: &Spec) -> Table {
     let fields = changed(&Spec::default(), spec).into_iter();
-    fields
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+    fields.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 #[cfg(test)]
@@ -278,10 +274,7 @@ mod tests {
     #[track_caller]
     fn gives(need: Need, why: Why, alone: Option<&str>, pattern: Option<&str>) {
         let is_dir = matches!(&need, Need::Write(path) if path.ends_with(b"dir"));
-        let lacks = [Lack {
-            is_dir,
-            ..Lack::new(need, why)
-        }];
+        let lacks = [Lack { is_dir, ..Lack::new(need, why) }];
         for (extent, wanted) in [(Extent::Alone, alone), (Extent::Pattern, pattern)] {
             let found = additions(&lacks, extent, &Flat, true);
             let wanted = wanted.map(|text| Spec::from_toml(text, false).unwrap());
@@ -292,10 +285,7 @@ mod tests {
                 merge(&mut merged, &found);
                 merge(&mut merged, &found);
                 assert_eq!(merged, found);
-                let kept = Kept {
-                    allowed: found,
-                    never: Spec::default(),
-                };
+                let kept = Kept { allowed: found, never: Spec::default() };
                 let read = Kept::from_toml(&kept.to_toml());
                 assert_eq!(read.unwrap(), kept);
             }
@@ -308,56 +298,21 @@ mod tests {
         let read = |path: &str| Need::Read(path.as_bytes().to_vec());
         let program = |path: &str| Need::Program(path.as_bytes().to_vec());
         let one = "write = ['/no/a']";
-        gives(
-            write("/no/a"),
-            Why::Unapproved,
-            Some(one),
-            Some("write = ['/no']"),
-        );
-        gives(
-            write("/home/a"),
-            Why::Unapproved,
-            Some("write = ['/home/a']"),
-            None,
-        );
+        gives(write("/no/a"), Why::Unapproved, Some(one), Some("write = ['/no']"));
+        gives(write("/home/a"), Why::Unapproved, Some("write = ['/home/a']"), None);
         gives(write("/a"), Why::Unapproved, Some("write = ['/a']"), None);
-        gives(
-            write("/no/dir"),
-            Why::Unapproved,
-            None,
-            Some("write = ['/no/dir']"),
-        );
+        gives(write("/no/dir"), Why::Unapproved, None, Some("write = ['/no/dir']"));
         gives(write("/no/a"), Why::Blocked, None, None);
         gives(write("/no/a"), Why::Protected, None, None);
         let one = "read = ['/no/a']";
-        gives(
-            read("/no/a"),
-            Why::Unreadable,
-            Some(one),
-            Some("read = ['/no']"),
-        );
-        gives(
-            program("git"),
-            Why::Command,
-            None,
-            Some("commands = ['git']"),
-        );
+        gives(read("/no/a"), Why::Unreadable, Some(one), Some("read = ['/no']"));
+        gives(program("git"), Why::Command, None, Some("commands = ['git']"));
         gives(program("/bin/sh"), Why::Command, None, None);
         gives(program(""), Why::Command, None, None);
         let module = Need::Module("a.b".to_owned());
-        gives(
-            module,
-            Why::Import,
-            Some("imports = ['a.b']"),
-            Some("imports = ['a']"),
-        );
+        gives(module, Why::Import, Some("imports = ['a.b']"), Some("imports = ['a']"));
         let set = |name: &str| Need::Variable(name.to_owned());
-        gives(
-            set("A"),
-            Why::Environment,
-            Some("env = ['A']"),
-            Some("env = ['A']"),
-        );
+        gives(set("A"), Why::Environment, Some("env = ['A']"), Some("env = ['A']"));
         gives(set("A*"), Why::Environment, None, None);
         gives(Need::Bytes(3), Why::TooMuch, None, None);
         let unknown = Switch::UnknownEvents;
@@ -414,16 +369,10 @@ mod tests {
     fn a_file_of_answers_holds_nothing_else() {
         for (text, told) in [
             ("never = 3", "never must be a table of the fields"),
-            (
-                "[never]\nblock = ['/x']",
-                "block cannot be in a file of approvals",
-            ),
+            ("[never]\nblock = ['/x']", "block cannot be in a file of approvals"),
             ("[never]\nblok = ['/x']", "blok"),
             ("[never.never]\nwrite = []", "never"),
-            (
-                "max_bytes = 5",
-                "max_bytes cannot be in a file of approvals",
-            ),
+            ("max_bytes = 5", "max_bytes cannot be in a file of approvals"),
             ("write = [", "line 1"),
         ] {
             let error = Kept::from_toml(text).unwrap_err().to_string();

@@ -56,10 +56,7 @@ pub struct At<S: 'static, T: 'static> {
 
 macro_rules! at {
     ($of:ident.$field:ident) => {
-        At::<$of, _> {
-            get: |of| &of.$field,
-            get_mut: |of| &mut of.$field,
-        }
+        At::<$of, _> { get: |of| &of.$field, get_mut: |of| &mut of.$field }
     };
 }
 
@@ -74,17 +71,11 @@ pub struct Items {
     problem: fn(&str) -> Option<String>,
 }
 
-const PATHS: Items = Items {
-    many: "paths",
-    one: "a path",
-    problem: no_path,
-};
+const PATHS: Items = Items { many: "paths", one: "a path", problem: no_path };
 
 /// Unix sockets, of which `@` names one that is not a file.
-const SOCKETS: Items = Items {
-    problem: |path| no_path(path.strip_prefix('@').unwrap_or(path)),
-    ..PATHS
-};
+const SOCKETS: Items =
+    Items { problem: |path| no_path(path.strip_prefix('@').unwrap_or(path)), ..PATHS };
 
 const PROTECTED: Items = Items {
     many: "names",
@@ -119,17 +110,11 @@ const PROGRAMS: Items = Items {
     },
 };
 
-pub const MODULES: Items = Items {
-    many: "modules",
-    one: "a module's name",
-    problem: no_module,
-};
+pub const MODULES: Items = Items { many: "modules", one: "a module's name", problem: no_module };
 
 /// Modules that are imported, of which `*` names all.
-const IMPORTED: Items = Items {
-    problem: |name| (name != "*").then(|| no_module(name)).flatten(),
-    ..MODULES
-};
+const IMPORTED: Items =
+    Items { problem: |name| (name != "*").then(|| no_module(name)).flatten(), ..MODULES };
 
 pub const PACKAGES: Items = Items {
     many: "packages",
@@ -140,11 +125,7 @@ pub const PACKAGES: Items = Items {
 const HOSTS: Items = Items {
     many: "hosts",
     one: "a host",
-    problem: |host| {
-        HostRule::parse(host)
-            .err()
-            .map(|problem| not(problem, host))
-    },
+    problem: |host| HostRule::parse(host).err().map(|problem| not(problem, host)),
 };
 
 /// The fields of a policy, in the order in which they are written.
@@ -158,24 +139,12 @@ pub static FIELDS: [Field<Spec>; 15] = [
     field("commands", FieldKind::Choice(at!(Spec.commands), PROGRAMS)),
     field("env", FieldKind::Choice(at!(Spec.env), VARIABLES))
         .compared(|new, old| stricter::sets_more(&new.env, &old.env)),
-    field(
-        "import_allow",
-        FieldKind::Names(at!(Spec.import_allow), IMPORTED),
-    )
-    .compared(|new, old| !stricter::are_within(&new.import_allow, &old.import_allow)),
+    field("import_allow", FieldKind::Names(at!(Spec.import_allow), IMPORTED))
+        .compared(|new, old| !stricter::are_within(&new.import_allow, &old.import_allow)),
     switch(Switch::Threads),
     switch(Switch::UnknownEvents),
-    field(
-        "native",
-        FieldKind::Native {
-            get: Spec::judged_native,
-            set: Spec::set_native,
-        },
-    ),
-    field(
-        "on_violation",
-        FieldKind::OnViolation(at!(Spec.on_violation)),
-    ),
+    field("native", FieldKind::Native { get: Spec::judged_native, set: Spec::set_native }),
+    field("on_violation", FieldKind::OnViolation(at!(Spec.on_violation))),
     field("imports", FieldKind::Imports(at!(Spec.imports))),
     field("network", FieldKind::Network(at!(Spec.network))),
     field("packages", FieldKind::Packages(at!(Spec.packages))),
@@ -197,18 +166,11 @@ pub static NETWORK: [Field<NetworkRules>; 7] = [
     field("listen", FieldKind::Choice(at!(NetworkRules.listen), HOSTS)),
     field("unix", FieldKind::Places(at!(NetworkRules.unix), SOCKETS)),
     field("lookup", FieldKind::Flag(at!(NetworkRules.lookup))),
-    field(
-        "max_connections",
-        FieldKind::Count(at!(NetworkRules.max_connections)),
-    ),
+    field("max_connections", FieldKind::Count(at!(NetworkRules.max_connections))),
 ];
 
 const fn field<S>(name: &'static str, kind: FieldKind<S>) -> Field<S> {
-    Field {
-        name,
-        kind,
-        compare: None,
-    }
+    Field { name, kind, compare: None }
 }
 
 const fn switch(switch: Switch) -> Field<Spec> {
@@ -336,10 +298,7 @@ impl NetworkRules {
 fn check(key: &str, names: &[String], items: &Items) -> Result<(), SpecError> {
     for (index, name) in names.iter().enumerate() {
         if let Some(problem) = (items.problem)(name) {
-            return Err(SpecError::Value {
-                key: format!("{key}[{index}]"),
-                problem,
-            });
+            return Err(SpecError::Value { key: format!("{key}[{index}]"), problem });
         }
     }
     Ok(())

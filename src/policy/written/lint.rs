@@ -102,16 +102,10 @@ fn variables(spec: &Spec, lints: &mut Vec<String>) {
 
 fn modules(spec: &Spec, lints: &mut Vec<String>) {
     let blocks = &spec.imports.block;
-    let blocked = |name: &String| {
-        blocks
-            .iter()
-            .position(|block| is_within_module(name, block))
-    };
+    let blocked = |name: &String| blocks.iter().position(|block| is_within_module(name, block));
     for (index, name) in spec.imports.allow.names().iter().enumerate() {
         if let Some(block) = blocked(name) {
-            lints.push(format!(
-                "imports.allow[{index}]: {name:?} is in imports.block[{block}]"
-            ));
+            lints.push(format!("imports.allow[{index}]: {name:?} is in imports.block[{block}]"));
         }
     }
     if spec.imports.allow == Choice::All(false) && !blocks.is_empty() {
@@ -119,18 +113,11 @@ fn modules(spec: &Spec, lints: &mut Vec<String>) {
     }
     for (index, name) in spec.import_allow.iter().enumerate() {
         if let Some(block) = blocked(name) {
-            lints.push(format!(
-                "import_allow[{index}]: {name:?} is in imports.block[{block}]"
-            ));
+            lints.push(format!("import_allow[{index}]: {name:?} is in imports.block[{block}]"));
         } else if name != "*"
-            && spec
-                .import_allow
-                .iter()
-                .any(|other| other != name && is_within_module(name, other))
+            && spec.import_allow.iter().any(|other| other != name && is_within_module(name, other))
         {
-            lints.push(format!(
-                "import_allow[{index}]: another name has {name:?} in it already"
-            ));
+            lints.push(format!("import_allow[{index}]: another name has {name:?} in it already"));
         }
     }
 }

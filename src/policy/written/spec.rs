@@ -49,11 +49,8 @@ pub enum OnViolation {
 
 impl OnViolation {
     /// The answers that have a name.
-    pub const NAMED: [(&'static str, Self); 3] = [
-        ("raise", Self::Raise),
-        ("warn", Self::Warn),
-        ("log", Self::Log),
-    ];
+    pub const NAMED: [(&'static str, Self); 3] =
+        [("raise", Self::Raise), ("warn", Self::Warn), ("log", Self::Log)];
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -101,10 +98,7 @@ impl Default for Spec {
             native_unjudged: false,
             native: Choice::All(false),
             on_violation: OnViolation::Raise,
-            imports: Imports {
-                allow: Choice::All(true),
-                block: Vec::new(),
-            },
+            imports: Imports { allow: Choice::All(true), block: Vec::new() },
             network: NetworkUse::All(true),
             packages: Vec::new(),
         }

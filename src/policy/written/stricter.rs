@@ -41,9 +41,9 @@ pub fn is_where_within(new: &Where, old: &Where) -> bool {
     match (new, old) {
         (_, Where::Anywhere) => true,
         (Where::Anywhere, Where::Below(old)) => old.iter().any(|dir| dir == "/"),
-        (Where::Below(new), Where::Below(old)) => new
-            .iter()
-            .all(|path| old.iter().any(|dir| is_in(path, dir))),
+        (Where::Below(new), Where::Below(old)) => {
+            new.iter().all(|path| old.iter().any(|dir| is_in(path, dir)))
+        }
     }
 }
 
@@ -70,9 +70,9 @@ pub fn has_more_ports(new: &NetworkRules, old: &NetworkRules) -> bool {
     let ports = match (&new.ports, &old.ports) {
         (_, None) => true,
         (None, Some(_)) => new.hosts == Where::Below(Vec::new()),
-        (Some(new), Some(old)) => new
-            .iter()
-            .all(|ports: &Ports| old.iter().any(|old| old.hold(*ports))),
+        (Some(new), Some(old)) => {
+            new.iter().all(|ports: &Ports| old.iter().any(|old| old.hold(*ports)))
+        }
     };
     let own_ports = match &new.hosts {
         Where::Below(hosts) if old.ports.is_some() && old.hosts == Where::Anywhere => {

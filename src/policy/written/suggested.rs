@@ -21,10 +21,7 @@ pub fn suggest(
     threshold: usize,
     list: impl Fn(&[u8]) -> Option<Vec<Vec<u8>>>,
 ) -> Spec {
-    let mut spec = Spec {
-        import_allow: Vec::new(),
-        ..base.clone()
-    };
+    let mut spec = Spec { import_allow: Vec::new(), ..base.clone() };
     let (mut written, mut read) = (BTreeSet::new(), BTreeSet::new());
     let mut temporary = BTreeSet::new();
     let [mut programs, mut variables, mut native] = [const { Vec::new() }; 3];
@@ -75,9 +72,7 @@ pub(crate) fn protect(base: &Spec, written: &BTreeSet<Vec<u8>>) -> Choice {
     let is_written = |name: &str| {
         let mut protected = Protected::default();
         protected.add(name);
-        written
-            .iter()
-            .any(|path| protected.holds(path) || protected.may_be_below(path))
+        written.iter().any(|path| protected.holds(path) || protected.may_be_below(path))
     };
     if !base.protected_names().any(is_written) {
         return base.protect.clone();
@@ -112,9 +107,7 @@ fn generalised(
             let entries = &inside[&dir];
             let holds_no_other = || {
                 list(&dir).is_some_and(|names| {
-                    names
-                        .iter()
-                        .all(|name| entries.contains(&[&dir[..], b"/", name].concat()))
+                    names.iter().all(|name| entries.contains(&[&dir[..], b"/", name].concat()))
                 })
             };
             if entries.len() < threshold.max(1) || !holds_no_other() {
@@ -142,10 +135,7 @@ fn generalised(
 }
 
 fn network(needs: &BTreeSet<Need>) -> NetworkUse {
-    let mut rules = NetworkRules {
-        lookup: false,
-        ..NetworkRules::to_no_host()
-    };
+    let mut rules = NetworkRules { lookup: false, ..NetworkRules::to_no_host() };
     let (mut hosts, mut listen, mut unix) = (Vec::new(), Vec::new(), Vec::new());
     for need in needs {
         match need {

@@ -74,9 +74,7 @@ fn read_table<S>(
 
 fn to_table<S>(fields: &[Field<S>], of: &S) -> Option<Table> {
     let fields = fields.iter();
-    fields
-        .map(|field| Some((field.name.to_owned(), field.toml(of)?)))
-        .collect()
+    fields.map(|field| Some((field.name.to_owned(), field.toml(of)?))).collect()
 }
 
 impl<S> Field<S> {
@@ -152,11 +150,7 @@ impl<S> Field<S> {
 }
 
 fn wrong_type(key: &str, accepted: &str, value: &Value) -> SpecError {
-    SpecError::Type {
-        key: key.to_owned(),
-        accepted: accepted.to_owned(),
-        given: value.type_str(),
-    }
+    SpecError::Type { key: key.to_owned(), accepted: accepted.to_owned(), given: value.type_str() }
 }
 
 fn an_array(items: &Items) -> String {
@@ -266,10 +260,7 @@ fn whole_number<T: TryFrom<i64>>(
 }
 
 fn imports(key: &str, value: &Value) -> Result<Imports, SpecError> {
-    let mut imports = Imports {
-        allow: Choice::All(true),
-        block: Vec::new(),
-    };
+    let mut imports = Imports { allow: Choice::All(true), block: Vec::new() };
     match value {
         Value::Table(table) => read_table(&IMPORTS, &mut imports, &format!("{key}."), table)?,
         value => imports.allow = choice(key, value, IMPORTED, &MODULES)?,

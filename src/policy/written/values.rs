@@ -99,9 +99,7 @@ pub fn add(names: &mut Vec<String>, name: String) {
 /// Returns whether a module is the named one or below it; `*` names every module.
 pub fn is_within_module(module: &str, name: &str) -> bool {
     name == "*"
-        || module
-            .strip_prefix(name)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        || module.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// Returns whether a resolved path of a policy is in a directory of one. The current directory, `"."`,
@@ -147,17 +145,11 @@ impl fmt::Display for SpecError {
             Self::Syntax(error) => write!(to, "is not TOML: {error}"),
             Self::NoSection => write!(to, "has no section [{SECTION}]"),
             Self::UnknownKey { key, keys } => {
-                write!(
-                    to,
-                    "has the unknown key {key:?}: the keys are {}",
-                    keys.join(", ")
-                )
+                write!(to, "has the unknown key {key:?}: the keys are {}", keys.join(", "))
             }
-            Self::Type {
-                key,
-                accepted,
-                given,
-            } => write!(to, "{key} must be {accepted}, not {given}"),
+            Self::Type { key, accepted, given } => {
+                write!(to, "{key} must be {accepted}, not {given}")
+            }
             Self::Value { key, problem } => write!(to, "{key} {problem}"),
         }
     }

@@ -30,13 +30,7 @@ pub struct Lack {
 impl Lack {
     /// A need that is not about a place.
     pub fn new(need: Need, why: Why) -> Self {
-        Self {
-            need,
-            why,
-            root: None,
-            is_file: false,
-            is_dir: false,
-        }
+        Self { need, why, root: None, is_file: false, is_dir: false }
     }
 }
 
@@ -123,12 +117,10 @@ fn add_variable(env: &mut Choice, name: &str) {
 fn unblock(spec: &mut Spec, path: &[u8], places: &impl Places) {
     let before = spec.block.len();
     let block = |name: &String| places.resolve(name);
-    spec.block
-        .retain(|name| block(name).is_none_or(|blocked| !is_within(path, &blocked)));
+    spec.block.retain(|name| block(name).is_none_or(|blocked| !is_within(path, &blocked)));
     if spec.block.len() == before {
         // It is to be moved with everything below it.
-        spec.block
-            .retain(|name| block(name).is_none_or(|blocked| !is_within(&blocked, path)));
+        spec.block.retain(|name| block(name).is_none_or(|blocked| !is_within(&blocked, path)));
     }
 }
 
@@ -204,11 +196,7 @@ fn reach(rules: &mut NetworkRules, host: &str, port: u16, part: Part) {
         _ => {}
     }
     let denied = |rules: &NetworkRules| {
-        let reach = Reach::Connect {
-            to,
-            names: &[],
-            port,
-        };
+        let reach = Reach::Connect { to, names: &[], port };
         Network::Rules(Box::new(HostRules::new(rules, None))).denies(&Os, reach)
     };
     let shown = match learn::passes(to, port) || port == u16::MAX {

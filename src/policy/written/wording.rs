@@ -97,11 +97,7 @@ impl HintStyle {
             Words::Policy | Words::Sandbox => {
                 let shown =
                     each(&|field, value| Some(format!("{field} = {}", in_python(field, value)?)))?;
-                let more = if self.leads_to_preset(&fields) {
-                    PRESET
-                } else {
-                    ""
-                };
+                let more = if self.leads_to_preset(&fields) { PRESET } else { "" };
                 Some(shown.join("\n") + more)
             }
             Words::Toml => {
@@ -121,10 +117,9 @@ impl HintStyle {
     /// Returns whether the preset for sandboxes allows what these fields would.
     fn leads_to_preset(&self, changed: &[(&'static str, Value)]) -> bool {
         let is_in_preset = |(field, value): &(&'static str, Value)| match (*field, value) {
-            ("env", Value::Array(names)) => !names
-                .iter()
-                .filter_map(Value::as_str)
-                .any(|name| is_dangerous(name.as_bytes())),
+            ("env", Value::Array(names)) => {
+                !names.iter().filter_map(Value::as_str).any(|name| is_dangerous(name.as_bytes()))
+            }
             (field, _) => ["import_allow", "threads", "native", "packages"].contains(&field),
         };
         self.words == Words::Sandbox
@@ -212,9 +207,8 @@ fn without_defaults(field: &str, value: Value) -> Value {
 fn python(literal: Literal<'_>, field: &str, value: &Value) -> Option<String> {
     match value {
         Value::Table(table) if field == "network" => {
-            let arguments = table
-                .iter()
-                .map(|(key, value)| Some(format!("{key}={}", literal(value)?)));
+            let arguments =
+                table.iter().map(|(key, value)| Some(format!("{key}={}", literal(value)?)));
             let arguments = arguments.collect::<Option<Vec<_>>>()?;
             Some(format!("Network({})", arguments.join(", ")))
         }
@@ -242,11 +236,8 @@ fn added_hosts(own: &NetworkUse, wide: &NetworkUse) -> Option<String> {
     let (Where::Below(before), Where::Below(hosts)) = (&base.hosts, &wide.hosts) else {
         return None;
     };
-    let with_more = NetworkRules {
-        hosts: wide.hosts.clone(),
-        listen: wide.listen.clone(),
-        ..base.clone()
-    };
+    let with_more =
+        NetworkRules { hosts: wide.hosts.clone(), listen: wide.listen.clone(), ..base.clone() };
     if with_more != **wide {
         return None;
     }
@@ -254,10 +245,7 @@ fn added_hosts(own: &NetworkUse, wide: &NetworkUse) -> Option<String> {
     if listen.is_none() && base.listen != wide.listen {
         return None;
     }
-    let parts: Vec<_> = [added("net", before, hosts), listen]
-        .into_iter()
-        .flatten()
-        .collect();
+    let parts: Vec<_> = [added("net", before, hosts), listen].into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join(" "))
 }
 
@@ -325,10 +313,7 @@ pub const READ_COPY: &str = "a copy of the database in a root, or 'mode=ro&immut
 pub fn reads_logged_database(event: &str, why: Option<Why>, name: &[u8]) -> bool {
     why == Some(Why::Unapproved)
         && event.starts_with("sqlite3.")
-        && matches!(
-            sql::database_of(name),
-            Database::Uri(UriTarget::ReadShared(_))
-        )
+        && matches!(sql::database_of(name), Database::Uri(UriTarget::ReadShared(_)))
 }
 
 /// Returns the hint for an extension module that may not be loaded; without a field that denies, its

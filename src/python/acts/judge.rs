@@ -74,11 +74,8 @@ impl native::ActJudge for Ours {
     fn more() -> Vec<Replacement> {
         let within = Within::Extensions;
         let functions = attachment::functions::<Released>();
-        let replacement = |(name, by): (_, *const ())| Replacement {
-            name,
-            by: by as usize,
-            within,
-        };
+        let replacement =
+            |(name, by): (_, *const ())| Replacement { name, by: by as usize, within };
         functions.map(replacement).into()
     }
 }
@@ -158,9 +155,7 @@ fn is_installed_willing(act: &Act<'_>) -> bool {
 
 fn installed() -> impl Iterator<Item = InForce<'static>> {
     let installed = scope::installed();
-    installed
-        .filter_map(|installed| InForce::of(installed.active.get()))
-        .filter(InForce::judges)
+    installed.filter_map(|installed| InForce::of(installed.active.get())).filter(InForce::judges)
 }
 
 /// Judges an act where no Python can run; it is told later.
@@ -173,9 +168,7 @@ fn is_allowed(own: &InForce<'_>, act: &Act<'_>) -> bool {
 }
 
 fn each(active: &Active) -> impl Iterator<Item = InForce<'_>> {
-    scope::judging(active)
-        .filter_map(InForce::of)
-        .filter(InForce::judges)
+    scope::judging(active).filter_map(InForce::of).filter(InForce::judges)
 }
 
 // The guard of a thread that let the interpreter's lock go.

@@ -22,16 +22,11 @@ use crate::python::logs::log::Log;
 /// Judges an act as its event: the host may be asked, and what is denied is told.
 pub fn is_allowed(py: Python<'_>, act: &Act<'_>) -> bool {
     let owned = OwnedAct::of(act, false);
-    judge_as_event(py, &owned, Caller::OnStack, |args| {
-        hook::check_act(act.event, args)
-    })
+    judge_as_event(py, &owned, Caller::OnStack, |args| hook::check_act(act.event, args))
 }
 
 pub fn kept(act: &Act<'_>) -> RefusedAct {
-    RefusedAct {
-        act: OwnedAct::of(act, true),
-        library: library(),
-    }
+    RefusedAct { act: OwnedAct::of(act, true), library: library() }
 }
 
 /// Tells the acts that were refused where no Python could run. Nobody is asked: they have failed.
@@ -49,9 +44,7 @@ fn tell_of(py: Python<'_>, active: &Active) {
     for RefusedAct { act, library } in live.refusals.take() {
         let _too_late = approvals::begin_too_late();
         let caller = library.map_or(Caller::Nobody, Caller::Was);
-        judge_as_event(py, &act, caller, |args| {
-            hook::check_by_guard(act.event, args, active)
-        });
+        judge_as_event(py, &act, caller, |args| hook::check_by_guard(act.event, args, active));
     }
 }
 
@@ -88,10 +81,7 @@ fn with_event<R>(
         })
     });
     let args = PyTuple::new(py, values.collect::<PyResult<Vec<_>>>()?)?;
-    let outer = event::replace_note(CallNote {
-        base: act.base,
-        follows: act.follows,
-    });
+    let outer = event::replace_note(CallNote { base: act.base, follows: act.follows });
     let caller = caller::replace(caller);
     let result = judge(&args);
     caller::replace(caller);

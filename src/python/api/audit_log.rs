@@ -43,9 +43,7 @@ impl AuditLog {
         };
         let sink = Sink::new(log_file);
         at_end(py)?;
-        let log = Self {
-            log: audit_log::DecisionLog { sink, name },
-        };
+        let log = Self { log: audit_log::DecisionLog { sink, name } };
         if is_function {
             let sharing = Py::new(py, log.sharing(None))?;
             let reader = calling::import(py, "fastaudit_rs._log_reader")?;
@@ -96,9 +94,7 @@ impl AuditLog {
     #[pyo3(name = "_add")]
     fn add(&self, py: Python<'_>, lines: &[u8]) -> PyResult<()> {
         if scope::may_be_guarded() && !matches!(scope::own(py)?, Current::Unguarded) {
-            return Err(PyRuntimeError::new_err(
-                "lines are added outside of guards alone",
-            ));
+            return Err(PyRuntimeError::new_err("lines are added outside of guards alone"));
         }
         self.log.sink.add(lines, audit_log::now().0, true);
         Ok(())
@@ -114,9 +110,7 @@ impl AuditLog {
     #[pyo3(name = "_take")]
     fn take<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Option<Bound<'py, PyBytes>>> {
         if !self.log.sink.may_take() {
-            return Err(PyRuntimeError::new_err(
-                "the log's own thread alone takes lines",
-            ));
+            return Err(PyRuntimeError::new_err("the log's own thread alone takes lines"));
         }
         let wait = Duration::try_from_secs_f64(seconds).unwrap_or_default();
         let sink = Arc::clone(&self.log.sink);
@@ -140,9 +134,7 @@ impl AuditLog {
 impl AuditLog {
     fn sharing(&self, name: Option<Arc<str>>) -> Self {
         let sink = Arc::clone(&self.log.sink);
-        Self {
-            log: audit_log::DecisionLog { sink, name },
-        }
+        Self { log: audit_log::DecisionLog { sink, name } }
     }
 }
 
@@ -155,11 +147,7 @@ pub fn read(given: &Bound<'_, PyAny>) -> PyResult<audit_log::DecisionLog> {
         return Ok(log.get().log.clone());
     }
     if given.is_instance_of::<PyInt>() || calling::fs_path(given).is_err() {
-        return Err(errors::wrong_type(
-            "log",
-            "None, an AuditLog or a path",
-            given,
-        ));
+        return Err(errors::wrong_type("log", "None, an AuditLog or a path", given));
     }
     Ok(AuditLog::new(given, None)?.log)
 }
@@ -168,17 +156,13 @@ pub fn read(given: &Bound<'_, PyAny>) -> PyResult<audit_log::DecisionLog> {
 /// nothing more.
 fn check_unguarded(py: Python<'_>, what: &str) -> PyResult<()> {
     match scope::may_be_guarded() && !scope::in_force(py)?.is_empty() {
-        true => Err(PyRuntimeError::new_err(format!(
-            "{what} outside of guards alone"
-        ))),
+        true => Err(PyRuntimeError::new_err(format!("{what} outside of guards alone"))),
         false => Ok(()),
     }
 }
 
 fn read_name(given: &Bound<'_, PyAny>) -> PyResult<Arc<str>> {
-    let name = given
-        .cast::<PyString>()
-        .map_err(|_| errors::wrong_type("name", "a str", given))?;
+    let name = given.cast::<PyString>().map_err(|_| errors::wrong_type("name", "a str", given))?;
     Ok(name.to_string_lossy().as_ref().into())
 }
 
@@ -197,10 +181,8 @@ pub fn open_path(given: &Bound<'_, PyAny>, name: &str, accepted: &str) -> PyResu
     let path = calling::fs_path(given).map_err(|_| errors::wrong_type(name, accepted, given))?;
     let name = decode::root_name(&path)?;
     let landing = path::resolve(&Os, &name, Base::CurrentDir);
-    let file = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(decode::native_path(name.clone()))?;
+    let file =
+        OpenOptions::new().create(true).append(true).open(decode::native_path(name.clone()))?;
     governing::note(given.py(), &name)?;
     let path = landing.map_or_else(|| name.to_vec(), |landing| landing.as_bytes().to_vec());
     Ok(LogFile::new(file, Some(path)))

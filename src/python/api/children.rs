@@ -13,12 +13,7 @@ use crate::python::api::policy::PyPolicy;
 use crate::python::cpython::{ffi as raw, process};
 
 #[doc = doc!("_Children")]
-#[pyclass(
-    frozen,
-    immutable_type,
-    module = "fastaudit_rs._native",
-    name = "_Children"
-)]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Children")]
 pub struct Children {
     children: crate::kernel::reaper::ChildProcesses,
     #[cfg(target_os = "linux")]
@@ -121,9 +116,7 @@ fn confine(policy: &Bound<'_, PyPolicy>, memory_files: bool) -> PyResult<()> {
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 fn confine(_policy: &Bound<'_, PyPolicy>, _memory_files: bool) -> PyResult<()> {
-    Err(PyOSError::new_err(
-        "there is no filter of system calls for this machine",
-    ))
+    Err(PyOSError::new_err("there is no filter of system calls for this machine"))
 }
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -136,12 +129,7 @@ fn os_error(error: rustix::io::Errno) -> PyErr {
 }
 
 #[doc = doc!("_Child")]
-#[pyclass(
-    frozen,
-    immutable_type,
-    module = "fastaudit_rs._native",
-    name = "_Child"
-)]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Child")]
 pub struct Child {}
 
 #[pymethods]

@@ -19,12 +19,7 @@ use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::lock;
 
 #[doc = doc!("_Directory")]
-#[pyclass(
-    frozen,
-    immutable_type,
-    module = "fastaudit_rs._native",
-    name = "_Directory"
-)]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Directory")]
 pub struct Directory {
     path: PathBuf,
     open: Mutex<Option<Open>>,
@@ -45,14 +40,8 @@ impl Directory {
         let root = beneath::directory(&path).map_err(|error| os_error(error, name))?;
         let copy = root.try_clone()?;
         let changes = Changes::new(copy).map_err(|error| os_error(error, name))?;
-        let open = Open {
-            root: Arc::new(root),
-            changes: Arc::new(Mutex::new(changes)),
-        };
-        Ok(Self {
-            path,
-            open: Mutex::new(Some(open)),
-        })
+        let open = Open { root: Arc::new(root), changes: Arc::new(Mutex::new(changes)) };
+        Ok(Self { path, open: Mutex::new(Some(open)) })
     }
 
     #[doc = doc!("_Directory.write")]
@@ -131,12 +120,7 @@ impl Directory {
 }
 
 #[doc = doc!("_DiskWatch")]
-#[pyclass(
-    frozen,
-    immutable_type,
-    module = "fastaudit_rs._native",
-    name = "_DiskWatch"
-)]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_DiskWatch")]
 pub struct DiskWatch(Mutex<Option<Meter>>);
 
 #[pymethods]
@@ -197,10 +181,9 @@ fn failed(py: Python<'_>, failure: Failure, name: &[OsString], most: u64) -> PyE
     match failure {
         Failure::System(error) => os_error(error, &name),
         Failure::Other => says(Errno::INVAL, "it is no regular file".to_owned()),
-        Failure::Large => says(
-            Errno::FBIG,
-            format!("it has more than {most} bytes: pass a greater max_bytes"),
-        ),
+        Failure::Large => {
+            says(Errno::FBIG, format!("it has more than {most} bytes: pass a greater max_bytes"))
+        }
         Failure::Link => {
             let shown = match name.as_os_str().into_pyobject(py).map(|name| name.shown()) {
                 Ok(Ok(shown)) => shown.to_string(),
@@ -215,10 +198,6 @@ fn failed(py: Python<'_>, failure: Failure, name: &[OsString], most: u64) -> PyE
 
 fn os_error(error: Errno, name: &OsStr) -> PyErr {
     let text = std::io::Error::from(error).to_string();
-    let text = text
-        .split(" (os error")
-        .next()
-        .unwrap_or_default()
-        .to_owned();
+    let text = text.split(" (os error").next().unwrap_or_default().to_owned();
     PyOSError::new_err((error.raw_os_error(), text, name.to_owned()))
 }

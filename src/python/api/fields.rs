@@ -137,10 +137,7 @@ fn from_choice<'py>(py: Python<'py>, choice: &Choice) -> PyResult<Bound<'py, PyA
 }
 
 fn imports(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Imports> {
-    let mut imports = Imports {
-        allow: Choice::All(true),
-        block: Vec::new(),
-    };
+    let mut imports = Imports { allow: Choice::All(true), block: Vec::new() };
     let Ok(dict) = given.cast::<PyDict>() else {
         imports.allow = readers::choice(field, given, IMPORTED)?;
         return Ok(imports);
@@ -201,9 +198,7 @@ fn ports(given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Ports>>> {
         let list = as_list(given);
         return Err(errors::wrong_type_write("ports", ACCEPTED, given, &list));
     }
-    let items = given
-        .iterate()
-        .map_err(|_| errors::wrong_type("ports", ACCEPTED, given))?;
+    let items = given.iterate().map_err(|_| errors::wrong_type("ports", ACCEPTED, given))?;
     let mut ports = Vec::new();
     for (index, item) in items.enumerate() {
         let item = item?;
@@ -285,9 +280,7 @@ impl PyNetwork {
                 set(&mut rules, field, &given)?;
             }
         }
-        rules
-            .validate()
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        rules.validate().map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(Self { rules })
     }
 

@@ -34,9 +34,7 @@ pub struct AuditPerms {
 
 impl AuditPerms {
     pub fn new(config: Py<AuditCfg>) -> Self {
-        Self {
-            config: Mutex::new(config),
-        }
+        Self { config: Mutex::new(config) }
     }
 
     fn config(&self, py: Python<'_>) -> Py<AuditCfg> {
@@ -98,10 +96,7 @@ impl AuditPerms {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!(
-            "<AuditPerms of {}>",
-            fields::shown_of(py, self.config(py).get())?
-        ))
+        Ok(format!("<AuditPerms of {}>", fields::shown_of(py, self.config(py).get())?))
     }
 
     #[doc = doc!("AuditPerms._in_force")]
@@ -220,11 +215,7 @@ impl Default for State {
 
 impl Guard {
     pub fn new(perms: Py<AuditPerms>) -> Self {
-        Self {
-            perms,
-            state: Mutex::default(),
-            goes_on: AtomicBool::new(false),
-        }
+        Self { perms, state: Mutex::default(), goes_on: AtomicBool::new(false) }
     }
 
     /// Returns the log since the guard was entered last. What native code was refused is told first.
@@ -446,14 +437,9 @@ impl Guard {
                  put `with audit_perms():` into the body",
             ));
         }
-        let kind = if is("iscoroutinefunction")? {
-            "AsyncContextDecorator"
-        } else {
-            "ContextDecorator"
-        };
-        let decorator = calling::import(py, "contextlib")?
-            .attr(kind)?
-            .cast_into::<PyType>()?;
+        let kind =
+            if is("iscoroutinefunction")? { "AsyncContextDecorator" } else { "ContextDecorator" };
+        let decorator = calling::import(py, "contextlib")?.attr(kind)?.cast_into::<PyType>()?;
         decorator.invoke_method1("__call__", (slf, function))
     }
 
@@ -472,21 +458,14 @@ impl Guard {
 }
 
 /// An awaitable that is already done: entering and leaving a guard waits for nothing.
-#[pyclass(
-    frozen,
-    immutable_type,
-    module = "fastaudit_rs._native",
-    name = "_Ready"
-)]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Ready")]
 pub struct Ready {
     result: Py<PyAny>,
 }
 
 impl Ready {
     fn with(result: &Bound<'_, PyAny>) -> Self {
-        Self {
-            result: result.clone().unbind(),
-        }
+        Self { result: result.clone().unbind() }
     }
 }
 

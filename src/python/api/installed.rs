@@ -45,9 +45,7 @@ pub fn check_stricter(py: Python<'_>, policy: &PyPolicy, before: &PyPolicy) -> P
 pub fn check_none(py: Python<'_>) -> PyResult<()> {
     let is_guarded = !matches!(scope::own(py)?, scope::Current::Unguarded);
     match is_guarded || scope::installed().next().is_some() {
-        true => Err(PyRuntimeError::new_err(
-            "a guard is active, or a policy is installed",
-        )),
+        true => Err(PyRuntimeError::new_err("a guard is active, or a policy is installed")),
         false => Ok(()),
     }
 }
@@ -62,12 +60,7 @@ pub fn raise_violations() {
 // `Policy.call`: the part of a policy that the kernel can hold, for a thread of its own.
 
 #[doc = doc!("_Confinement")]
-#[pyclass(
-    frozen,
-    immutable_type,
-    module = "fastaudit_rs._native",
-    name = "_Confinement"
-)]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Confinement")]
 pub struct Confinement {
     #[cfg(target_os = "linux")]
     rules: crate::kernel::landlock::LandlockRules,
@@ -108,9 +101,7 @@ impl Confinement {
         // Some containers deny it: the thread has the process's directory and umask there.
         let _ = crate::python::cpython::process::own_directory();
         let failed = |error| PyOSError::new_err(format!("it cannot be confined: {error}"));
-        self.rules
-            .confine_thread()
-            .map_err(|error| failed(error.to_string()))?;
+        self.rules.confine_thread().map_err(|error| failed(error.to_string()))?;
         crate::kernel::privileges::drop_those_of_the_machine()
             .map_err(|error| failed(error.to_string()))
     }
@@ -119,9 +110,7 @@ impl Confinement {
 #[cfg(not(target_os = "linux"))]
 impl Confinement {
     fn of(_resolved: Spec, _needed: Vec<PathBuf>) -> PyResult<Self> {
-        Err(PyOSError::new_err(
-            "it cannot be confined: that needs Linux, with Landlock",
-        ))
+        Err(PyOSError::new_err("it cannot be confined: that needs Linux, with Landlock"))
     }
 
     fn confine_thread(&self) -> PyResult<()> {

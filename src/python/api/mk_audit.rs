@@ -73,10 +73,7 @@ fn read_rules(given: &OrDefault<'_>) -> PyResult<RuleSet> {
     };
     const ACCEPTED: &str = "'0.1' or '0.2'";
     let name = given.cast::<PyString>();
-    match name
-        .map_err(|_| errors::wrong_type("rules", ACCEPTED, given))?
-        .to_str()
-    {
+    match name.map_err(|_| errors::wrong_type("rules", ACCEPTED, given))?.to_str() {
         Ok("0.1") => Ok(RuleSet::Classic),
         Ok("0.2") => Ok(RuleSet::Strict),
         _ => Err(PyValueError::new_err(format!(

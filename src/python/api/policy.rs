@@ -45,10 +45,7 @@ impl PyPolicy {
     /// # Errors
     /// `ValueError` for values that are not accepted.
     pub fn of(spec: Spec) -> PyResult<Self> {
-        let policy = Self {
-            spec,
-            ..Self::default()
-        };
+        let policy = Self { spec, ..Self::default() };
         policy.checked()
     }
 
@@ -65,10 +62,7 @@ impl PyPolicy {
     /// The same policy, whose guards take its paths to lead where they lead now.
     pub fn resolved(&self, py: Python<'_>) -> PyResult<Self> {
         let resolved = Arc::new(self.allowed(py)?);
-        Ok(Self {
-            resolved: Some(resolved),
-            ..self.told(py, self.told.clone())
-        })
+        Ok(Self { resolved: Some(resolved), ..self.told(py, self.told.clone()) })
     }
 
     pub fn allowed(&self, py: Python<'_>) -> PyResult<Allowed> {
@@ -107,9 +101,7 @@ impl PyPolicy {
     /// # Errors
     /// `ValueError`, which names the field.
     pub fn checked(self) -> PyResult<Self> {
-        self.spec
-            .validate()
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        self.spec.validate().map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(self)
     }
 
@@ -144,9 +136,7 @@ impl PyPolicy {
             }
         })?;
         let file = readers::open_text(py, path).map_err(|error| {
-            let is_text = path
-                .cast::<PyString>()
-                .is_ok_and(|text| text.to_string().contains('='));
+            let is_text = path.cast::<PyString>().is_ok_and(|text| text.to_string().contains('='));
             match is_text {
                 true => PyValueError::new_err(
                     "path must be that of a file, not the text of a policy: write \

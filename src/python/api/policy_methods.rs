@@ -268,10 +268,7 @@ impl PyPolicy {
             allowed.stated.on_violation = OnViolation::Raise;
             Ok(allowed)
         })?;
-        Ok(Observer::new(
-            Py::new(py, AuditPerms::new(config))?,
-            slf.clone().unbind(),
-        ))
+        Ok(Observer::new(Py::new(py, AuditPerms::new(config))?, slf.clone().unbind()))
     }
 
     #[doc = doc!("Policy.install")]
@@ -408,10 +405,7 @@ impl PyPolicy {
             )));
         };
         let preset = Self::parse(py, text, false, name)?;
-        Ok(Self {
-            told: None,
-            ..preset
-        })
+        Ok(Self { told: None, ..preset })
     }
 
     #[doc = doc!("Policy._told_in")]
@@ -526,9 +520,7 @@ impl PyPolicy {
         }
         let toml = |spec: &Spec| spec.to_toml();
         let told = policy.told.as_ref().map(|told| {
-            let written = (told.spec != policy.spec)
-                .then(|| toml(&told.spec))
-                .flatten();
+            let written = (told.spec != policy.spec).then(|| toml(&told.spec)).flatten();
             (told.words.name(), written, told.line.clone())
         });
         let call = policy.on_violation.as_ref().map(|call| call.clone_ref(py));

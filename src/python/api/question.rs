@@ -47,9 +47,9 @@ pub fn read(
     let Some(on_ask) = on_ask else {
         return match seconds {
             None => Ok(None),
-            Some(_) => Err(PyTypeError::new_err(
-                "ask_seconds needs on_ask, a coroutine function to ask",
-            )),
+            Some(_) => {
+                Err(PyTypeError::new_err("ask_seconds needs on_ask, a coroutine function to ask"))
+            }
         };
     };
     let (on_ask, held) = match on_ask.is_exact_instance(up_to_class(py)?) {
@@ -94,11 +94,7 @@ pub fn read(
         }
         false => ask,
     };
-    Ok(Some(Question {
-        ask: callbacks::read(&ask, &callbacks::ON_ASK, rules)?,
-        kept,
-        held,
-    }))
+    Ok(Some(Question { ask: callbacks::read(&ask, &callbacks::ON_ASK, rules)?, kept, held }))
 }
 
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {

@@ -140,9 +140,7 @@ pub fn texts(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<
         let list = as_list(given);
         return Err(errors::wrong_type_write(field, accepted, given, &list));
     }
-    let items = given
-        .iterate()
-        .map_err(|_| errors::wrong_type(field, accepted, given))?;
+    let items = given.iterate().map_err(|_| errors::wrong_type(field, accepted, given))?;
     let mut texts = Vec::new();
     for (index, item) in items.enumerate() {
         let item = item?;

@@ -56,10 +56,7 @@ impl Observer {
     }
 
     fn __enter__(&self) -> PyResult<()> {
-        Err(wrong_calls::not_called(
-            CALL,
-            &format!("{CALL}() as recording"),
-        ))
+        Err(wrong_calls::not_called(CALL, &format!("{CALL}() as recording")))
     }
 
     #[pyo3(signature = (*_args))]
@@ -215,16 +212,12 @@ impl Recording {
 fn read_threshold(given: &Bound<'_, PyAny>) -> PyResult<usize> {
     const ACCEPTED: &str = "a whole number from 1";
     match readers::whole("threshold", given, ACCEPTED)? {
-        0 => Err(PyValueError::new_err(format!(
-            "threshold must be {ACCEPTED}, not 0"
-        ))),
+        0 => Err(PyValueError::new_err(format!("threshold must be {ACCEPTED}, not 0"))),
         number => Ok(number),
     }
 }
 
 fn list(dir: &[u8]) -> Option<Vec<Vec<u8>>> {
     let entries = std::fs::read_dir(decode::native_path(PathBuf::from_slice(dir))).ok()?;
-    entries
-        .map(|entry| Some(entry.ok()?.file_name().into_encoded_bytes()))
-        .collect()
+    entries.map(|entry| Some(entry.ok()?.file_name().into_encoded_bytes())).collect()
 }

@@ -174,16 +174,11 @@ fn seal(py: Python<'_>, classes: Vec<Bound<'_, PyType>>) -> PyResult<()> {
         };
         let attributes = attributes.iter();
         let attributes = attributes.map(|(name, value)| (name.unbind(), value.unbind()));
-        all.push(Sealed {
-            attributes: attributes.collect(),
-            class: class.unbind(),
-        });
+        all.push(Sealed { attributes: attributes.collect(), class: class.unbind() });
     }
     let all = SEALED.get_or_init(|| all);
-    let dictionaries: Vec<_> = all
-        .iter()
-        .filter_map(|sealed| dictionary(sealed.class.bind(py)))
-        .collect();
+    let dictionaries: Vec<_> =
+        all.iter().filter_map(|sealed| dictionary(sealed.class.bind(py))).collect();
     watched::install(py, &dictionaries)
 }
 

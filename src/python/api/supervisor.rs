@@ -49,10 +49,7 @@ pub fn descriptor_of(thread: i32, descriptor: i32) -> PyResult<i32> {
 
     let taken = crate::kernel::descriptors::of_thread(thread, descriptor);
     let numbered = |error: rustix::io::Errno| {
-        PyOSError::new_err((
-            error.raw_os_error(),
-            std::io::Error::from(error).to_string(),
-        ))
+        PyOSError::new_err((error.raw_os_error(), std::io::Error::from(error).to_string()))
     };
     Ok(taken.map_err(numbered)?.into_raw_fd())
 }
@@ -92,12 +89,7 @@ pub fn hold_sockets(_roots: Vec<PathBuf>, _directory: PathBuf, _is_alone: bool) 
 // A session in this process: its thread can be interrupted, and has a directory of its own.
 
 #[doc = doc!("_Interrupts")]
-#[pyclass(
-    frozen,
-    immutable_type,
-    module = "fastaudit_rs._native",
-    name = "_Interrupts"
-)]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Interrupts")]
 pub struct Interrupts(Mutex<State>);
 
 #[derive(Default)]
@@ -149,10 +141,7 @@ impl Interrupts {
     #[doc = doc!("_Interrupts.begin")]
     fn begin(slf: &Bound<'_, Self>) {
         HERE.set(Some(slf.clone().unbind()));
-        *slf.get().state() = State {
-            thread: Some(raw::thread_ident()),
-            ..State::default()
-        };
+        *slf.get().state() = State { thread: Some(raw::thread_ident()), ..State::default() };
     }
 
     #[doc = doc!("_Interrupts.end")]

@@ -116,12 +116,7 @@ pub fn tool<'py>(
 }
 
 /// Makes tools of functions.
-#[pyclass(
-    frozen,
-    immutable_type,
-    module = "fastaudit_rs._native",
-    name = "_ToolDecorator"
-)]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_ToolDecorator")]
 pub struct Decorator {
     name: Option<Py<PyAny>>,
     policy: Option<Py<PyAny>>,
@@ -214,12 +209,7 @@ impl Tool {
 }
 
 /// The `__doc__` of the class, and of its instances that of their functions.
-#[pyclass(
-    frozen,
-    immutable_type,
-    module = "fastaudit_rs._native",
-    name = "_ToolText"
-)]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_ToolText")]
 pub struct Text;
 
 #[pymethods]
@@ -280,19 +270,15 @@ pub fn read_signature<'py>(
         }
     };
     let (parameters, mut names) = (PyList::empty(py), Vec::new());
-    for parameter in signature
-        .attr("parameters")?
-        .invoke_method0("values")?
-        .iterate()?
-    {
+    for parameter in signature.attr("parameters")?.invoke_method0("values")?.iterate()? {
         let parameter = parameter?;
         let default = parameter.attr("default")?;
         let default = match default.is(&empty) {
             true => default,
             // The text of any other object says no more than that there is one.
-            false => Copier::default()
-                .copy(&default)
-                .unwrap_or_else(|_| py.Ellipsis().into_bound(py)),
+            false => {
+                Copier::default().copy(&default).unwrap_or_else(|_| py.Ellipsis().into_bound(py))
+            }
         };
         let changes = PyDict::new(py);
         changes.set_item("default", default)?;

@@ -14,12 +14,7 @@ use crate::python::cpython::once::{intern, lock};
 use crate::python::guard::tool_scope::Rights;
 
 /// A call of an asynchronous tool.
-#[pyclass(
-    frozen,
-    immutable_type,
-    module = "fastaudit_rs._native",
-    name = "_ToolAwaitable"
-)]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_ToolAwaitable")]
 pub struct ToolAwaitable {
     tool: Arc<Function>,
     state: Mutex<State>,
@@ -48,10 +43,7 @@ impl ToolAwaitable {
         rights: Option<Rights>,
     ) -> Self {
         let state = State::Given(args.unbind(), kwargs.map(Bound::unbind), rights);
-        Self {
-            tool,
-            state: Mutex::new(state),
-        }
+        Self { tool, state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -94,9 +94,7 @@ fn copied<'py>(
     let copies = PyDict::new(py);
     for (name, value) in kwargs.iter() {
         let told = |refused: by_value::NotCopied| {
-            let name = name
-                .cast::<PyString>()
-                .map(|name| name.to_string_lossy().into_owned());
+            let name = name.cast::<PyString>().map(|name| name.to_string_lossy().into_owned());
             refused.error(&of(), &name.unwrap_or_default(), "")
         };
         let value = copier.copy(&value).map_err(told)?;
@@ -205,10 +203,8 @@ fn log(tool: &Function, py: Python<'_>, error: &PyErr) -> PyResult<()> {
 
 fn denial_of<'py>(error: &PyErr, py: Python<'py>) -> Option<Bound<'py, Denial>> {
     let class = error.get_type(py);
-    let is_own = [denial::class(py), denial::violation(py)]
-        .into_iter()
-        .flatten()
-        .any(|own| class.is(own));
+    let is_own =
+        [denial::class(py), denial::violation(py)].into_iter().flatten().any(|own| class.is(own));
     if !is_own {
         return None;
     }
@@ -239,10 +235,7 @@ pub fn handed_over(tool: &Function, py: Python<'_>, error: &PyErr) -> PyResult<P
     let kind = qualified_name(&class)?;
     let short = raw::class_name(value.as_any());
     let text = calling::str(value.as_any());
-    let text = text.map_or_else(
-        |_| String::new(),
-        |text| text.to_string_lossy().into_owned(),
-    );
+    let text = text.map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned());
     let message = match text.is_empty() {
         true => short,
         false => format!("{short}: {text}"),

@@ -70,9 +70,7 @@ pub fn check_fields(function: &str, field: &str, given: &Bound<'_, PyTuple>) -> 
 /// The error for a maker of guards that is entered like a guard. `call` is its text, `guard` the
 /// text of a guard of it.
 pub fn not_called(call: &str, guard: &str) -> PyErr {
-    PyTypeError::new_err(format!(
-        "{call} makes guards and is none: call it, `with {guard}:`"
-    ))
+    PyTypeError::new_err(format!("{call} makes guards and is none: call it, `with {guard}:`"))
 }
 
 /// The error for a maker of guards that is called with an argument, as a decorator for example.

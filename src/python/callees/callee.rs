@@ -208,11 +208,7 @@ fn constructor<'py>(
         {
             if is_foreign_class(known, owner)? {
                 // A static class is native itself; others may inherit their constructor.
-                let named = if layout::is_static_class(class) {
-                    class
-                } else {
-                    owner
-                };
+                let named = if layout::is_static_class(class) { class } else { owner };
                 return qualified_name(named);
             }
         } else if let Some(name) = native_name(known, &slot)? {
@@ -302,10 +298,7 @@ fn name_instance<'py>(
         None => None,
     };
     let class = class.map(|class| qualified_name(&class)).transpose()?;
-    let Some(class) = class
-        .flatten()
-        .filter(|class| !known.is_quiet(&class.module))
-    else {
+    let Some(class) = class.flatten().filter(|class| !known.is_quiet(&class.module)) else {
         return Ok(None);
     };
     let own = raw::dotted(&class.own, intern!(py, "__call__"))?;
@@ -325,10 +318,7 @@ fn module<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyStrin
         if layout::is_new(callee.as_borrowed()) {
             return string_attribute(&receiver, dunder_module);
         }
-        return string_attribute(
-            functions::definer(&function, &receiver).as_any(),
-            dunder_module,
-        );
+        return string_attribute(functions::definer(&function, &receiver).as_any(), dunder_module);
     }
     if let Some(module) = string_attribute(callee, dunder_module)? {
         return Ok(Some(module));

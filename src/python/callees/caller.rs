@@ -108,10 +108,7 @@ pub fn now() -> Option<Library> {
         Caller::OnStack => asking::library(),
         Caller::Was(file) => Some(file.clone()),
     })?;
-    Some(Library {
-        package: package_of(&file),
-        file: file.to_string_lossy().into_owned(),
-    })
+    Some(Library { package: package_of(&file), file: file.to_string_lossy().into_owned() })
 }
 
 fn package_of(file: &Path) -> Option<String> {

@@ -97,10 +97,7 @@ impl Known {
             self.paths.push(path);
         }
         let entry = entry.trim_end_matches('/');
-        let (site, is_site) = (
-            Path::new(entry),
-            SITES.iter().any(|name| entry.ends_with(name)),
-        );
+        let (site, is_site) = (Path::new(entry), SITES.iter().any(|name| entry.ends_with(name)));
         if !is_site || self.sites.iter().any(|known| known == site) {
             return;
         }
@@ -157,10 +154,7 @@ pub fn editable() -> Vec<PathBuf> {
 /// The top-level module or directory of an installed package that a file is of.
 pub fn module_of_file(file: &Path) -> Option<String> {
     let known = known();
-    let mut below = known
-        .sites
-        .iter()
-        .filter_map(|site| file.strip_prefix(site).ok());
+    let mut below = known.sites.iter().filter_map(|site| file.strip_prefix(site).ok());
     distributions::module_of(below.next()?.to_str()?)
 }
 

@@ -19,10 +19,7 @@ use crate::python::guard::monitoring::while_registering;
 
 /// `DataFrame.to_json`, whose objToJSON.c reads `array_values` and others of a block unchecked; the
 /// second name is the one that it had before pandas 3.
-const FRAGILE: [&str; 2] = [
-    "pandas._libs._ujson.ujson_dumps",
-    "pandas._libs.json.ujson_dumps",
-];
+const FRAGILE: [&str; 2] = ["pandas._libs._ujson.ujson_dumps", "pandas._libs.json.ujson_dumps"];
 
 /// The packages whose Python code they call without looking at the outcome.
 const CALLED: [&str; 3] = ["pandas", "numpy", "pyarrow"];
@@ -87,11 +84,7 @@ pub fn begins(py: Python<'_>, tool_id: i32) -> PyResult<()> {
         return Ok(());
     };
     register(py, tool_id, true)?;
-    let running = Running {
-        at: position(&frame)?,
-        frame: frame.unbind(),
-        denial: None,
-    };
+    let running = Running { at: position(&frame)?, frame: frame.unbind(), denial: None };
     let before = RUNNING.replace(Some(running));
     drop(before);
     Ok(())

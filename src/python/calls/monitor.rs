@@ -163,11 +163,7 @@ fn call(
         SiteAnswer::Watch
     } else {
         let caller = caller::name(code)?;
-        let call = NativeCall {
-            caller: &caller,
-            callee: &found,
-            site: (code, offset),
-        };
+        let call = NativeCall { caller: &caller, callee: &found, site: (code, offset) };
         match passes.and_then(|_| call.ask(config)) {
             Ok(answer) => answer,
             Err(denial) => return deferred::deny(py, &caller, denial).map(|()| SiteAnswer::Watch),

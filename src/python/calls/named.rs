@@ -86,11 +86,7 @@ pub fn of<'py>(
         return Ok(None);
     };
     let full = native.name.full()?;
-    let found = NamedCallee {
-        is_fragile: deferred::is_fragile(&full),
-        native,
-        full,
-    };
+    let found = NamedCallee { is_fragile: deferred::is_fragile(&full), native, full };
     if let Some(key) = key {
         remember(callee, key, &found)?;
     }
@@ -103,15 +99,10 @@ fn find<'py>(callee: &Bound<'py, PyAny>, key: Key) -> Option<NamedCallee<'py>> {
         let named = place.get();
         named.filter(|named| named.key == key)
     })?;
-    let name = CalleeName {
-        module: named.module.bind(py).clone(),
-        own: named.own.bind(py).clone(),
-    };
+    let name =
+        CalleeName { module: named.module.bind(py).clone(), own: named.own.bind(py).clone() };
     Some(NamedCallee {
-        native: Native {
-            name,
-            function: callee.clone(),
-        },
+        native: Native { name, function: callee.clone() },
         full: named.full.bind(py).clone(),
         is_fragile: named.is_fragile,
     })
@@ -132,10 +123,7 @@ fn remember(callee: &Bound<'_, PyAny>, key: Key, found: &NamedCallee<'_>) -> PyR
         None => {
             // A class has a name of its own, whatever its instances are made by.
             let class = callee.cast::<PyType>().ok();
-            let own = class
-                .map(|class| callees::qualified_name(class))
-                .transpose()?
-                .flatten();
+            let own = class.map(|class| callees::qualified_name(class)).transpose()?.flatten();
             is_of_its_module(own.as_ref().unwrap_or(name), callee)?.then(|| callee.clone())
         }
     };

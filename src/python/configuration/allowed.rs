@@ -106,12 +106,8 @@ impl Allowed {
         let Some(packages) = given else {
             return Ok(self);
         };
-        let spec = Spec {
-            packages,
-            ..Spec::default()
-        };
-        spec.validate()
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let spec = Spec { packages, ..Spec::default() };
+        spec.validate().map_err(|error| PyValueError::new_err(error.to_string()))?;
         let packages = self::packages(py, &spec.packages)?;
         let has_all = packages.have_all();
         self.policy = self.policy.with_packages(packages);
@@ -231,9 +227,7 @@ pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
     if oks.is_instance_of::<PyDict>() {
         return Err(errors::oks_not_paths(oks));
     }
-    let items = oks
-        .iterate()
-        .map_err(|error| errors::oks_not_iterable(oks, error))?;
+    let items = oks.iterate().map_err(|error| errors::oks_not_iterable(oks, error))?;
     let mut roots = Roots::new();
     let mut names = Vec::new();
     let mut are_there = true;
@@ -265,11 +259,7 @@ pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
         roots.add(&root);
         names.push(raw::fs_decode(py, root.as_bytes())?);
     }
-    Ok(ApprovedRoots {
-        roots,
-        names: PyTuple::new(py, names)?.unbind(),
-        are_there,
-    })
+    Ok(ApprovedRoots { roots, names: PyTuple::new(py, names)?.unbind(), are_there })
 }
 
 /// The path, a `str` or `bytes`, with `~` and `~user` at its beginning expanded.

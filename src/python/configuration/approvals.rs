@@ -47,13 +47,8 @@ impl Approvals {
         policy: &Policy,
     ) -> PyResult<Self> {
         let (file, given) = kept.unzip();
-        let approvals = Self {
-            ask,
-            file,
-            policy: ArcSwapOption::empty(),
-            never: ArcSwapOption::empty(),
-            held,
-        };
+        let approvals =
+            Self { ask, file, policy: ArcSwapOption::empty(), never: ArcSwapOption::empty(), held };
         if let Some(given) = given {
             widen(py, &approvals.policy, &given.allowed, policy)?;
             if given.never != Spec::default() {
@@ -82,11 +77,7 @@ pub fn widen(
 ) -> PyResult<()> {
     // Paths are resolved before: that may run Python code.
     let more = more(py, spec)?;
-    known.rcu(|known| {
-        Some(Arc::new(
-            known.as_deref().unwrap_or(policy).with_more(&more),
-        ))
-    });
+    known.rcu(|known| Some(Arc::new(known.as_deref().unwrap_or(policy).with_more(&more))));
     Ok(())
 }
 
@@ -117,13 +108,7 @@ fn more<'a>(py: Python<'_>, spec: &'a Spec) -> PyResult<More<'a>> {
         NetworkUse::All(_) => None,
         NetworkUse::Rules(rules) => Some(HostRules::new(rules, unix_roots(py, rules)?)),
     };
-    Ok(More {
-        spec,
-        write,
-        read,
-        commands,
-        network,
-    })
+    Ok(More { spec, write, read, commands, network })
 }
 
 pub fn parse(text: &str) -> Result<Kept, String> {

@@ -22,12 +22,7 @@ pub struct Contract {
 }
 
 const fn contract(name: &'static str, arguments: usize, signature: &'static str) -> Contract {
-    Contract {
-        name,
-        signature,
-        arguments,
-        may_take_calls: arguments > 1,
-    }
+    Contract { name, signature, arguments, may_take_calls: arguments > 1 }
 }
 
 pub const BEFORE_DENY: Contract = contract("before_deny", 5, "(event, args, frame, msg, data)");
@@ -47,10 +42,7 @@ impl Callback {
     }
 
     pub fn clone_ref(&self, py: Python<'_>) -> Self {
-        Self {
-            function: self.function.clone_ref(py),
-            takes_calls: self.takes_calls,
-        }
+        Self { function: self.function.clone_ref(py), takes_calls: self.takes_calls }
     }
 
     /// Calls it, with the tracked calls if it takes them.
@@ -106,10 +98,7 @@ pub fn read(
         let error = errors::wrong_signature(contract.name, contract.signature, callback);
         return Err(error);
     }
-    Ok(Callback {
-        function: callback.clone().unbind(),
-        takes_calls,
-    })
+    Ok(Callback { function: callback.clone().unbind(), takes_calls })
 }
 
 /// Returns whether a callback is a coroutine function, or an object that is called like one.
@@ -120,9 +109,7 @@ pub fn is_async(callback: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(false);
     }
     let is = calling::import(callback.py(), "inspect")?.attr("iscoroutinefunction")?;
-    let call = callback
-        .get_type()
-        .attr_opt(intern!(callback.py(), "__call__"))?;
+    let call = callback.get_type().attr_opt(intern!(callback.py(), "__call__"))?;
     Ok(is.invoke1((callback,))?.truth()?
         || match call {
             Some(call) => is.invoke1((call,))?.truth()?,
@@ -132,19 +119,11 @@ pub fn is_async(callback: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 fn look(callback: &Bound<'_, PyAny>, contract: &Contract) -> PyResult<Takes> {
     if !callback.is_callable() {
-        return Err(errors::not_callable(
-            contract.name,
-            contract.signature,
-            callback,
-        ));
+        return Err(errors::not_callable(contract.name, contract.signature, callback));
     }
     let inspect = calling::import(callback.py(), "inspect")?;
     let call = callback.get_type().attr("__call__")?;
-    for what in [
-        "iscoroutinefunction",
-        "isasyncgenfunction",
-        "isgeneratorfunction",
-    ] {
+    for what in ["iscoroutinefunction", "isasyncgenfunction", "isgeneratorfunction"] {
         let is = inspect.attr(what)?;
         if is.invoke1((callback,))?.truth()? || is.invoke1((&call,))?.truth()? {
             return Err(errors::not_a_plain_function(contract.name, callback));

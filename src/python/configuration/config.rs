@@ -150,10 +150,7 @@ impl AuditCfg {
     }
 
     pub fn asking(self, approvals: Option<Approvals>) -> Self {
-        Self {
-            approvals: approvals.map(Arc::new),
-            ..self
-        }
+        Self { approvals: approvals.map(Arc::new), ..self }
     }
 
     pub fn approvals(&self) -> Option<&Approvals> {
@@ -171,10 +168,7 @@ impl AuditCfg {
     }
 
     pub fn with_data(&self, py: Python<'_>, data: Py<PyAny>) -> Self {
-        Self {
-            data,
-            ..self.clone_ref(py)
-        }
+        Self { data, ..self.clone_ref(py) }
     }
 
     /// The same configuration with more packages whose import may do what is denied otherwise.
@@ -182,10 +176,7 @@ impl AuditCfg {
         let mut packages = self.policy().rest().import_allow.clone();
         read_modules("mods", more.as_any(), &mut packages)?;
         let policy = Policy::clone(self.policy()).importing(packages);
-        Ok(Self {
-            live: self.live_with(Arc::new(policy)),
-            ..self.clone_ref(py)
-        })
+        Ok(Self { live: self.live_with(Arc::new(policy)), ..self.clone_ref(py) })
     }
 
     #[inline]
@@ -215,10 +206,7 @@ impl AuditCfg {
     /// The same configuration with the temporary directory of another one.
     pub fn with_directories(&self, py: Python<'_>, directories: Arc<TemporaryDirectories>) -> Self {
         let policy = Policy::clone(self.policy()).with_temporary(&directories.paths);
-        Self {
-            live: Own(self.live.0.with(Arc::new(policy), directories)),
-            ..self.clone_ref(py)
-        }
+        Self { live: Own(self.live.0.with(Arc::new(policy), directories)), ..self.clone_ref(py) }
     }
 
     pub fn directories(&self) -> &Arc<TemporaryDirectories> {
@@ -330,10 +318,7 @@ impl AuditCfg {
         );
         // fastaudit's messages include this repr; 0.2 has these fields, 0.1 does not.
         if self.is_strict {
-            text.push_str(&format!(
-                ", import_allow={}",
-                self.import_allow(py)?.shown()?
-            ));
+            text.push_str(&format!(", import_allow={}", self.import_allow(py)?.shown()?));
         }
         if self.retire_sites {
             text.push_str(", retire_sites=True");
@@ -351,20 +336,12 @@ impl AuditCfg {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.stated.oks)?;
         visit.call(&self.stated.violation_call)?;
-        let Callbacks {
-            before_deny,
-            on_call,
-            on_denied,
-        } = &self.callbacks;
+        let Callbacks { before_deny, on_call, on_denied } = &self.callbacks;
         for callback in [before_deny, on_call, on_denied].into_iter().flatten() {
             callback.traverse(&visit)?;
         }
         // Configurations that share it hold one reference together, which nobody shows twice.
-        if let Some(approvals) = self
-            .approvals
-            .as_ref()
-            .filter(|all| Arc::strong_count(all) == 1)
-        {
+        if let Some(approvals) = self.approvals.as_ref().filter(|all| Arc::strong_count(all) == 1) {
             approvals.ask.traverse(&visit)?;
         }
         visit.call(&self.data)
@@ -379,9 +356,8 @@ pub fn read_modules(
 ) -> PyResult<()> {
     const NAMES: &str = "names of modules (str)";
     let add = |item: &Bound<'_, PyAny>, names: &mut Vec<String>| -> PyResult<()> {
-        let name = item
-            .cast::<PyString>()
-            .map_err(|_| errors::wrong_type(argument, NAMES, item))?;
+        let name =
+            item.cast::<PyString>().map_err(|_| errors::wrong_type(argument, NAMES, item))?;
         let name = name.to_string_lossy();
         let name = name.trim();
         if !name.is_empty() {
@@ -392,9 +368,7 @@ pub fn read_modules(
     if given.is_instance_of::<PyString>() {
         add(given, names)?;
     } else {
-        let items = given
-            .iterate()
-            .map_err(|_| errors::wrong_type(argument, NAMES, given))?;
+        let items = given.iterate().map_err(|_| errors::wrong_type(argument, NAMES, given))?;
         for item in items {
             add(&item?, names)?;
         }

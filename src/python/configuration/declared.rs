@@ -119,11 +119,7 @@ fn is_harmless_lxml(callee: &str) -> bool {
 ///
 /// Guards with the rules of fastaudit 0.2 know this rule without being told.
 #[pyfunction(name = "_lxml_monitor")]
-#[expect(
-    unused_variables,
-    clippy::too_many_arguments,
-    reason = "what `on_call` gets"
-)]
+#[expect(unused_variables, clippy::too_many_arguments, reason = "what `on_call` gets")]
 pub fn lxml_monitor<'py>(
     py: Python<'py>,
     caller: &Bound<'py, PyAny>,

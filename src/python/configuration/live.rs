@@ -93,8 +93,7 @@ impl Live {
 
     pub fn enter(self: &Arc<Self>) {
         self.guards.fetch_add(1, Ordering::Relaxed);
-        self.generation
-            .store(process::generation(), Ordering::Relaxed);
+        self.generation.store(process::generation(), Ordering::Relaxed);
         // Who enters a guard runs Python here, whoever made the copy.
         process::note_python();
         if !self.is_listed.swap(true, Ordering::Relaxed) {
@@ -209,12 +208,7 @@ impl OwnedAct {
         for (index, name) in names.drain(..) {
             arguments[index] = Owned::Text(name.to_vec());
         }
-        Self {
-            event: act.event,
-            arguments,
-            base: act.base,
-            follows: act.follows,
-        }
+        Self { event: act.event, arguments, base: act.base, follows: act.follows }
     }
 }
 

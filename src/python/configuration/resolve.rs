@@ -167,8 +167,5 @@ pub fn lint(py: Python<'_>, spec: &Spec) -> PyResult<Vec<String>> {
         Choice::Named(names) => missing_programs(py, names)?,
         Choice::All(_) => Vec::new(),
     };
-    Ok(lint::lint(&lint::LintFinding {
-        spec: &resolved(py, spec)?,
-        missing_programs,
-    }))
+    Ok(lint::lint(&lint::LintFinding { spec: &resolved(py, spec)?, missing_programs }))
 }

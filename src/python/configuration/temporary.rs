@@ -64,21 +64,13 @@ impl TemporaryDirectories {
         })?;
         let path = PathBuf::from_slice(new.path.as_bytes());
         self.paths.add(&new.path);
-        made.push(Made {
-            inside: inside.map(PathBuf::from_slice),
-            directory: new,
-        });
+        made.push(Made { inside: inside.map(PathBuf::from_slice), directory: new });
         Some(path)
     }
 }
 
 #[doc = doc!("_TemporaryFiles")]
-#[pyclass(
-    frozen,
-    immutable_type,
-    module = "fastaudit_rs._native",
-    name = "_TemporaryFiles"
-)]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_TemporaryFiles")]
 #[derive(Default)]
 pub struct TemporaryFiles {
     pub directories: Arc<TemporaryDirectories>,
@@ -101,23 +93,16 @@ pub fn usual() -> PathBuf {
 
 /// The directories for temporary files on this machine, where they lead to.
 pub fn of_machine() -> Vec<Resolved> {
-    let mut places = vec![
-        PathBuf::from_slice(b"/tmp"),
-        PathBuf::from_slice(b"/var/tmp"),
-    ];
+    let mut places = vec![PathBuf::from_slice(b"/tmp"), PathBuf::from_slice(b"/var/tmp")];
     places.extend(named());
     let places = places.iter();
-    places
-        .filter_map(|place| path::resolve(&Os, place, Base::CurrentDir))
-        .collect()
+    places.filter_map(|place| path::resolve(&Os, place, Base::CurrentDir)).collect()
 }
 
 fn named() -> impl Iterator<Item = PathBuf> {
     let variables = ["TMPDIR", "TEMP", "TMP"].into_iter();
     let named = variables.filter_map(std::env::var_os);
-    named
-        .map(|name| PathBuf::from_slice(name.as_encoded_bytes()))
-        .filter(|name| !name.is_empty())
+    named.map(|name| PathBuf::from_slice(name.as_encoded_bytes())).filter(|name| !name.is_empty())
 }
 
 /// The directories that `tempfile` looks at and can use, in their order.
@@ -281,11 +266,7 @@ static MARK: OnceLock<String> = OnceLock::new();
 pub fn mark() -> &'static str {
     MARK.get_or_init(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        format!(
-            "{}.{}",
-            std::process::id(),
-            now.map_or(0, |now| now.as_nanos())
-        )
+        format!("{}.{}", std::process::id(), now.map_or(0, |now| now.as_nanos()))
     })
 }
 

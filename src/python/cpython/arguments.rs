@@ -36,12 +36,7 @@ impl<'a> CallArguments<'a> {
         nargsf: usize,
         kwnames: *mut PyObject,
     ) -> Self {
-        Self {
-            args,
-            nargsf,
-            kwnames,
-            call: PhantomData,
-        }
+        Self { args, nargsf, kwnames, call: PhantomData }
     }
 
     #[inline]
@@ -234,11 +229,7 @@ impl Original {
         if self.0.get().is_some_and(|kept| kept.ours == own) || own == ours {
             return FoundArgument::Ours;
         }
-        let kept = self.0.get_or_init(|| Kept {
-            convention,
-            own,
-            ours,
-        });
+        let kept = self.0.get_or_init(|| Kept { convention, own, ours });
         match kept.own == own {
             true => FoundArgument::Own,
             false => FoundArgument::Other,

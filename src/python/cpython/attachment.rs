@@ -22,10 +22,7 @@ pub enum Attachment<'py> {
 pub fn with<R>(look: impl FnOnce(Attachment<'_>) -> R) -> R {
     // SAFETY: both may be asked at any time, by any thread.
     let (own, current) = unsafe {
-        (
-            ffi::PyGILState_GetThisThreadState(),
-            ffi::compat::PyThreadState_GetUnchecked(),
-        )
+        (ffi::PyGILState_GetThisThreadState(), ffi::compat::PyThreadState_GetUnchecked())
     };
     // Before 3.12 the second one is that of the process, and another thread may hold the lock.
     let is_attached = match cfg!(Py_3_12) {

@@ -30,8 +30,7 @@ impl<'a> CallEvent<'a> {
     #[inline]
     pub fn all(self) -> [Borrowed<'a, 'a, PyAny>; 4] {
         // SAFETY: they are objects, which live for the duration of the call.
-        self.all
-            .map(|object| unsafe { Borrowed::from_ptr(self.py, object) })
+        self.all.map(|object| unsafe { Borrowed::from_ptr(self.py, object) })
     }
 }
 
@@ -138,18 +137,9 @@ fn new_callback(py: Python<'_>, vectorcall: ffi::vectorcallfunc) -> PyResult<Bou
         ffi::PyMemberDef::default(),
     ]));
     let mut slots = [
-        ffi::PyType_Slot {
-            slot: ffi::Py_tp_members,
-            pfunc: members.as_mut_ptr().cast(),
-        },
-        ffi::PyType_Slot {
-            slot: ffi::Py_tp_call,
-            pfunc: ffi::PyVectorcall_Call as *mut c_void,
-        },
-        ffi::PyType_Slot {
-            slot: 0,
-            pfunc: ptr::null_mut(),
-        },
+        ffi::PyType_Slot { slot: ffi::Py_tp_members, pfunc: members.as_mut_ptr().cast() },
+        ffi::PyType_Slot { slot: ffi::Py_tp_call, pfunc: ffi::PyVectorcall_Call as *mut c_void },
+        ffi::PyType_Slot { slot: 0, pfunc: ptr::null_mut() },
     ];
     let flags = ffi::Py_TPFLAGS_DEFAULT
         | ffi::Py_TPFLAGS_HAVE_VECTORCALL

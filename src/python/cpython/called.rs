@@ -117,13 +117,7 @@ impl<'a> Called<'a> {
     ) -> Self {
         // SAFETY: CPython calls functions on attached threads, and the caller of the function holds it.
         let object = unsafe { Borrowed::from_ptr(Python::assume_attached(), object) };
-        Self {
-            py: object.py(),
-            arguments,
-            object,
-            class,
-            original,
-        }
+        Self { py: object.py(), arguments, object, class, original }
     }
 
     /// A call of a function object, by the convention that was read from it, with what it was called with.
@@ -160,12 +154,7 @@ impl<'a> Called<'a> {
     }
 
     pub fn make(self) -> Returned {
-        let CallArguments {
-            args,
-            nargsf,
-            kwnames,
-            ..
-        } = self.arguments;
+        let CallArguments { args, nargsf, kwnames, .. } = self.arguments;
         let (object, count) = (self.object.as_ptr(), self.arguments.positional() as isize);
         // A function object has the object that its C function is called with.
         let bound_to =
@@ -393,13 +382,6 @@ impl<'a> CalledByTuple<'a> {
 
     pub fn make_of(self, function: Bound<'_, PyAny>) -> Returned {
         let original = Some(Convention::Slot(calling::object_call()));
-        holding(function, |object| {
-            CalledByTuple {
-                object,
-                original,
-                ..self
-            }
-            .make()
-        })
+        holding(function, |object| CalledByTuple { object, original, ..self }.make())
     }
 }

@@ -138,8 +138,7 @@ pub mod watched {
     #[inline]
     pub fn has_changed() -> bool {
         WATCHED.get().is_some_and(|all| {
-            all.iter()
-                .any(|watched| watched.current() != watched.version.load(Ordering::Relaxed))
+            all.iter().any(|watched| watched.current() != watched.version.load(Ordering::Relaxed))
         })
     }
 

@@ -90,11 +90,7 @@ pub fn current_interpreter() -> *mut ffi::PyInterpreterState {
     // SAFETY: asks for the thread state without requiring one, and only uses it when there is.
     unsafe {
         let state = ffi::compat::PyThreadState_GetUnchecked();
-        if state.is_null() {
-            ptr::null_mut()
-        } else {
-            ffi::PyThreadState_GetInterpreter(state)
-        }
+        if state.is_null() { ptr::null_mut() } else { ffi::PyThreadState_GetInterpreter(state) }
     }
 }
 
@@ -111,10 +107,7 @@ pub fn raise_in_thread(py: Python<'_>, thread: u64, class: &Bound<'_, PyAny>) ->
 }
 
 /// The identifier of this thread, as `threading.get_ident` gives it.
-#[allow(
-    clippy::useless_conversion,
-    reason = "it has 32 bits on some platforms"
-)]
+#[allow(clippy::useless_conversion, reason = "it has 32 bits on some platforms")]
 pub fn thread_ident() -> u64 {
     // SAFETY: takes nothing, and asks the system alone.
     u64::from(unsafe { PyThread_get_thread_ident() })
@@ -311,9 +304,7 @@ pub fn fs_encode<'a, 'py>(text: Borrowed<'a, 'py, PyString>) -> PyResult<FsBytes
             }
         }
         let bytes = ffi::PyUnicode_EncodeFSDefault(text.as_ptr());
-        Ok(FsBytes::Owned(
-            Bound::from_owned_ptr_or_err(text.py(), bytes)?.cast_into()?,
-        ))
+        Ok(FsBytes::Owned(Bound::from_owned_ptr_or_err(text.py(), bytes)?.cast_into()?))
     }
 }
 
@@ -426,9 +417,7 @@ pub fn new_permission_error<'py>(class: &Bound<'py, PyType>) -> PyResult<Bound<'
     let py = class.py();
     let args = PyTuple::empty(py);
     if !is_subtype(class, &py.get_type::<PyPermissionError>()) {
-        return Err(PyTypeError::new_err(
-            "class must derive from PermissionError",
-        ));
+        return Err(PyTypeError::new_err("class must derive from PermissionError"));
     }
     // SAFETY: the exception type is static, and has `tp_new`, which makes subclasses of it as well.
     unsafe {

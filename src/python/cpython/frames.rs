@@ -142,10 +142,7 @@ pub struct NoteKind {
 pub const ORIGIN: NoteKind = NoteKind { shift: 0, mask: 3 };
 
 /// Tells of which guard's code it is.
-pub const GUEST: NoteKind = NoteKind {
-    shift: 2,
-    mask: 0xff,
-};
+pub const GUEST: NoteKind = NoteKind { shift: 2, mask: 0xff };
 
 struct Noted {
     code: Py<PyWeakrefReference>,
@@ -188,10 +185,8 @@ pub fn set(code: &Bound<'_, PyAny>, kind: NoteKind, note: usize) {
     };
     let mut all = all();
     let others = notes(&all, code) & !(kind.mask << kind.shift);
-    let noted = Noted {
-        code: reference.unbind(),
-        notes: others | (note & kind.mask) << kind.shift,
-    };
+    let noted =
+        Noted { code: reference.unbind(), notes: others | (note & kind.mask) << kind.shift };
     let mut gone = Vec::from_iter(all.by_address.insert(address, noted));
     if all.by_address.len() > all.most.max(MOST) {
         let is_gone = |_: &usize, noted: &mut Noted| noted.code_in(code.py()).is_none();

@@ -204,11 +204,7 @@ pub fn definer<'py>(
     let own = receiver.cast::<PyType>().cloned().ok();
     let classes = [own, Some(receiver.get_type())];
     for class in classes.into_iter().flatten() {
-        for base in class
-            .mro()
-            .iter()
-            .filter_map(|base| base.cast_into::<PyType>().ok())
-        {
+        for base in class.mro().iter().filter_map(|base| base.cast_into::<PyType>().ok()) {
             if defines(&base, function) {
                 return base;
             }
@@ -226,9 +222,7 @@ fn defines(class: &Bound<'_, PyType>, function: &Builtin<'_, '_>) -> bool {
         return false;
     };
     descriptor_method(&found) == Some(function.method())
-        && found
-            .attr(intern!(class.py(), "__objclass__"))
-            .is_ok_and(|definer| definer.is(class))
+        && found.attr(intern!(class.py(), "__objclass__")).is_ok_and(|definer| definer.is(class))
 }
 
 /// Returns whether an object is a native method of a class, not bound to an object.
@@ -256,18 +250,16 @@ impl<'a, 'py> MethodDescriptor<'a, 'py> {
         let (function, flags) = (self.function(), self.entry.ml_flags);
         // SAFETY: the flags say which type the function has.
         unsafe {
-            Some(
-                match flags & !(ffi::METH_COEXIST | ffi::METH_CLASS | ffi::METH_STATIC) {
-                    KEYWORDS => Convention::Keywords(typed(function)),
-                    OF_CLASS => Convention::OfClass(typed(function)),
-                    SLOT => Convention::Slot(typed(function)),
-                    ffi::METH_FASTCALL => Convention::Fast(typed(function)),
-                    ffi::METH_O => Convention::One(typed(function)),
-                    ffi::METH_NOARGS => Convention::Nothing(typed(function)),
-                    ffi::METH_VARARGS => Convention::MethodOfTuple(typed(function)),
-                    _ => return None,
-                },
-            )
+            Some(match flags & !(ffi::METH_COEXIST | ffi::METH_CLASS | ffi::METH_STATIC) {
+                KEYWORDS => Convention::Keywords(typed(function)),
+                OF_CLASS => Convention::OfClass(typed(function)),
+                SLOT => Convention::Slot(typed(function)),
+                ffi::METH_FASTCALL => Convention::Fast(typed(function)),
+                ffi::METH_O => Convention::One(typed(function)),
+                ffi::METH_NOARGS => Convention::Nothing(typed(function)),
+                ffi::METH_VARARGS => Convention::MethodOfTuple(typed(function)),
+                _ => return None,
+            })
         }
     }
 
@@ -308,9 +300,9 @@ pub fn is_step_of_task(function: &Bound<'_, PyAny>) -> bool {
         }
     };
     match Builtin::cast(function) {
-        Some(method) => method
-            .receiver()
-            .is_some_and(|receiver| of_task(receiver.as_ptr(), b"Task")),
+        Some(method) => {
+            method.receiver().is_some_and(|receiver| of_task(receiver.as_ptr(), b"Task"))
+        }
         None => of_task(function.as_ptr(), b"TaskStepMethWrapper"),
     }
 }

@@ -78,11 +78,7 @@ unsafe extern "C" fn hook<H: Hook>(
     args: *mut PyObject,
     _data: *mut c_void,
 ) -> c_int {
-    let event = Raised {
-        name,
-        args,
-        event: PhantomData,
-    };
+    let event = Raised { name, args, event: PhantomData };
     H::judge(event).0
 }
 

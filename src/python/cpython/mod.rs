@@ -1,8 +1,5 @@
 //! The C API behind safe functions: the only folder that works with raw pointers.
-#![expect(
-    unsafe_code,
-    reason = "the one door to C: other folders call its safe faces"
-)]
+#![expect(unsafe_code, reason = "the one door to C: other folders call its safe faces")]
 
 pub mod arguments;
 #[cfg(judges_native)]

@@ -43,9 +43,7 @@ pub fn module_of_name<'py>(name: &Bound<'py, PyString>) -> Option<Bound<'py, PyA
 
 /// Returns the number of bytes in an object's buffer; `None` if it has no buffer.
 pub fn buffer_length(object: &Bound<'_, PyAny>) -> Option<u64> {
-    PyUntypedBuffer::get(object)
-        .ok()
-        .and_then(|buffer| u64::try_from(buffer.len_bytes()).ok())
+    PyUntypedBuffer::get(object).ok().and_then(|buffer| u64::try_from(buffer.len_bytes()).ok())
 }
 
 pub fn is_sequence(object: &Bound<'_, PyAny>) -> bool {
@@ -139,9 +137,7 @@ pub fn plain_int<'py>(number: &Bound<'py, PyInt>) -> PyResult<Bound<'py, PyInt>>
     unsafe {
         let slots = ffi::PyLong_Type.tp_as_number;
         let Some(as_int) = (*slots).nb_int else {
-            return Err(pyo3::exceptions::PySystemError::new_err(
-                "int has no nb_int",
-            ));
+            return Err(pyo3::exceptions::PySystemError::new_err("int has no nb_int"));
         };
         let plain = Bound::from_owned_ptr_or_err(number.py(), as_int(number.as_ptr()))?;
         Ok(plain.cast_into_unchecked())

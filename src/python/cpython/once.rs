@@ -74,9 +74,7 @@ impl Interned {
 
     #[inline]
     pub fn get<'a, 'py>(&'a self, py: Python<'py>) -> &'a Bound<'py, PyString> {
-        let kept = self
-            .0
-            .get_or_init(py, || PyString::intern(py, self.1).unbind());
+        let kept = self.0.get_or_init(py, || PyString::intern(py, self.1).unbind());
         kept.bind(py)
     }
 }

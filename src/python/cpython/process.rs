@@ -164,9 +164,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
         unsafe {
             libc::pthread_atfork(None, None, Some(is_copy));
         }
-        calling::import(py, "_thread")?
-            .attr("_count")
-            .map(Bound::unbind)
+        calling::import(py, "_thread")?.attr("_count").map(Bound::unbind)
     })?;
     Ok(())
 }
@@ -189,10 +187,7 @@ const CLOCK: libc::clockid_t = libc::CLOCK_REALTIME;
 
 /// The seconds and nanoseconds that a file would have that was changed now.
 pub fn time_of_files() -> (i64, i64) {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: it writes to `now` alone.
     unsafe { libc::clock_gettime(CLOCK, &raw mut now) };
     (now.tv_sec, now.tv_nsec)

@@ -104,8 +104,7 @@ pub fn replace_again(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let replaced: Vec<_> = {
         let all = lock(&REPLACED);
         let all = all.iter();
-        all.map(|one| (one.name.clone(), one.function, one.route))
-            .collect()
+        all.map(|one| (one.name.clone(), one.function, one.route)).collect()
     };
     for (name, own, route) in replaced {
         let Some(found) = module.attr_opt(name.as_str())? else {
@@ -138,11 +137,7 @@ pub fn function<W: Wrapped>(py: Python<'_>, module: &str, name: &str) -> PyResul
     let own = function.function() as usize;
     let route = Route(vectorcall::<W>);
     if let FoundArgument::Own = W::original().keep(convention, own, route.address()) {
-        let replaced = Replaced {
-            name: name.to_owned(),
-            function: own,
-            route,
-        };
+        let replaced = Replaced { name: name.to_owned(), function: own, route };
         lock(&REPLACED).push(replaced);
         function.route(route);
     }
@@ -222,14 +217,8 @@ unsafe fn enter<W: Wrapped>(
         return std::ptr::null_mut();
     };
     // SAFETY: the caller vouches for it, and the call lasts until this function returns.
-    let called = unsafe {
-        Called::new(
-            original,
-            object,
-            class,
-            CallArguments::new(args, nargsf, kwnames),
-        )
-    };
+    let called =
+        unsafe { Called::new(original, object, class, CallArguments::new(args, nargsf, kwnames)) };
     W::call(called).into_ptr()
 }
 
@@ -351,10 +340,7 @@ pub trait Lists: 'static {
 
 impl<K: Copy + Send + Sync + 'static> Table<K> {
     pub const fn new() -> Self {
-        Self {
-            all: Published::nothing(),
-            adding: Mutex::new(()),
-        }
+        Self { all: Published::nothing(), adding: Mutex::new(()) }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -368,11 +354,7 @@ impl<K: Copy + Send + Sync + 'static> Table<K> {
 
     fn add(&self, new: Listed<K>) {
         let adding = self.adding.lock();
-        if self
-            .all()
-            .iter()
-            .all(|known| known.function != new.function)
-        {
+        if self.all().iter().all(|known| known.function != new.function) {
             let mut all = self.all().to_vec();
             all.push(new);
             self.all.set(Box::new(all));
@@ -392,11 +374,7 @@ pub fn list<L: Lists>(object: &Bound<'_, PyAny>, kind: L::Kind) {
         Some(Convention::Vectorcall(own)) if own as usize == route.address() => return,
         Some(original) => original,
     };
-    L::table().add(Listed {
-        function: function.function() as usize,
-        original,
-        kind,
-    });
+    L::table().add(Listed { function: function.function() as usize, original, kind });
     function.route(route);
 }
 

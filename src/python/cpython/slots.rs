@@ -54,10 +54,7 @@ impl Slot {
             // SAFETY: the class is alive and has the slot, whose function has its type; the GIL is held.
             // The two types of functions differ in whether they may be unwound alone.
             unsafe {
-                let slot = class
-                    .as_type_ptr()
-                    .byte_add(self.offset())
-                    .cast::<*mut ()>();
+                let slot = class.as_type_ptr().byte_add(self.offset()).cast::<*mut ()>();
                 let own = *slot;
                 if own.is_null() {
                     continue;
@@ -112,11 +109,7 @@ impl Attribute {
         };
         // SAFETY: it is such a descriptor, whose entry lives as long as it.
         let (get, set) = unsafe { ((*(*entry).d_getset).get, (*(*entry).d_getset).set) };
-        Ok(get.map(|get| Self {
-            class: class.clone().unbind(),
-            get,
-            set,
-        }))
+        Ok(get.map(|get| Self { class: class.clone().unbind(), get, set }))
     }
 
     /// Its value; `TypeError` for an object of another class.
@@ -169,10 +162,7 @@ pub fn setter<W: WrappedSetter>(class: &Bound<'_, PyType>, name: &str) -> PyResu
         // SAFETY: it is such a descriptor, and the GIL is held. The entry lives for ever, and differs in
         // how it is set alone.
         unsafe {
-            let entry = ffi::PyGetSetDef {
-                set: Some(set::<W>),
-                ..*(*descriptor).d_getset
-            };
+            let entry = ffi::PyGetSetDef { set: Some(set::<W>), ..*(*descriptor).d_getset };
             (*descriptor).d_getset = Box::leak(Box::new(entry));
         }
     }
@@ -209,10 +199,7 @@ impl Truth {
     pub fn of(class: &Bound<'_, PyType>) -> Option<Self> {
         // SAFETY: the class is alive, and so is its table of functions, or null.
         let asks = unsafe { (*class.as_type_ptr()).tp_as_number.as_ref()?.nb_bool? };
-        Some(Self {
-            class: class.clone().unbind(),
-            asks,
-        })
+        Some(Self { class: class.clone().unbind(), asks })
     }
 
     pub fn is_true(&self, object: &Bound<'_, PyAny>) -> bool {

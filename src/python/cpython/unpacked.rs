@@ -67,10 +67,7 @@ pub fn forget(
 ) -> PyResult<()> {
     let py = code.py();
     let instructions = code.attr(intern!(py, "co_code"))?;
-    let instruction = instructions
-        .cast::<PyBytes>()?
-        .as_bytes()
-        .get(offset.extract::<usize>()?);
+    let instruction = instructions.cast::<PyBytes>()?.as_bytes().get(offset.extract::<usize>()?);
     if instruction != OPCODE.get(py) {
         return Ok(());
     }
@@ -106,15 +103,9 @@ pub fn forget(
 /// The number of slots of a code's variables.
 fn variables(code: &Bound<'_, PyAny>) -> PyResult<usize> {
     let py = code.py();
-    let own = code
-        .attr(intern!(py, "co_varnames"))?
-        .cast_into::<PyTuple>()?;
-    let cells = code
-        .attr(intern!(py, "co_cellvars"))?
-        .cast_into::<PyTuple>()?;
-    let free = code
-        .attr(intern!(py, "co_freevars"))?
-        .cast_into::<PyTuple>()?;
+    let own = code.attr(intern!(py, "co_varnames"))?.cast_into::<PyTuple>()?;
+    let cells = code.attr(intern!(py, "co_cellvars"))?.cast_into::<PyTuple>()?;
+    let free = code.attr(intern!(py, "co_freevars"))?.cast_into::<PyTuple>()?;
     let mut count = own.len() + free.len();
     for cell in cells {
         // An argument that is a cell has one slot.
@@ -127,14 +118,9 @@ fn variables(code: &Bound<'_, PyAny>) -> PyResult<usize> {
 /// already: the memory is read by a system call, which fails where there is none.
 fn is_tuple_of(address: usize, first: &Bound<'_, PyAny>) -> bool {
     let mut found = mem::MaybeUninit::<Tuple>::zeroed();
-    let into = libc::iovec {
-        iov_base: found.as_mut_ptr().cast(),
-        iov_len: size_of::<Tuple>(),
-    };
-    let from = libc::iovec {
-        iov_base: ptr::without_provenance_mut(address),
-        iov_len: size_of::<Tuple>(),
-    };
+    let into = libc::iovec { iov_base: found.as_mut_ptr().cast(), iov_len: size_of::<Tuple>() };
+    let from =
+        libc::iovec { iov_base: ptr::without_provenance_mut(address), iov_len: size_of::<Tuple>() };
     // SAFETY: it writes to `found`, as much as that holds.
     let read = unsafe {
         libc::process_vm_readv(libc::getpid(), &raw const into, 1, &raw const from, 1, 0)

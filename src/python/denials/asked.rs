@@ -72,13 +72,7 @@ impl Asked {
         why: Why,
         seen: Option<&SeenNetwork>,
     ) -> PyResult<Vec<Lack>> {
-        let denied = Denied {
-            fs: &Os,
-            event,
-            args,
-            moment: self.moment,
-            policy: &self.policy,
-        };
+        let denied = Denied { fs: &Os, event, args, moment: self.moment, policy: &self.policy };
         denied.lacks(why, &KnownNames(seen))
     }
 
@@ -159,11 +153,7 @@ pub fn moment(args: &Bound<'_, PyTuple>) -> PyResult<Moment> {
         }
     }
     let noted = event::call_note();
-    Ok(Moment {
-        base: noted.base,
-        follows: noted.follows,
-        opaque,
-    })
+    Ok(Moment { base: noted.base, follows: noted.follows, opaque })
 }
 
 pub struct KnownNames<'a>(pub Option<&'a SeenNetwork>);

@@ -54,12 +54,7 @@ pub struct Hint {
 #[doc = doc!("_Denial")]
 // It holds plain values, so that it keeps no object of the guarded code alive and is in no reference
 // cycle.
-#[pyclass(
-    frozen,
-    immutable_type,
-    module = "fastaudit_rs._native",
-    name = "_Denial"
-)]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Denial")]
 pub struct Denial {
     pub event: Cow<'static, str>,
     pub args: Py<PyTuple>,

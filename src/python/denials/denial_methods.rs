@@ -265,15 +265,13 @@ impl Denial {
         };
         let args = simple::unjson(&field("args")?)?;
         let roots = field("roots")?.iterate()?;
-        let roots = roots
-            .map(|root| told_text("roots", "a str", root?))
-            .collect::<PyResult<Vec<_>>>()?;
+        let roots =
+            roots.map(|root| told_text("roots", "a str", root?)).collect::<PyResult<Vec<_>>>()?;
         let path = field("path")?;
         let rule = optional("rule")?;
         let why = rule.as_deref().and_then(why_of);
-        let index = args
-            .iter()
-            .position(|arg| !path.is_none() && arg.equals(&path).unwrap_or(false));
+        let index =
+            args.iter().position(|arg| !path.is_none() && arg.equals(&path).unwrap_or(false));
         let package = optional("package")?;
         let decision = Decision {
             path: index,
@@ -282,12 +280,8 @@ impl Denial {
             why,
             roots: Some(PyTuple::new(py, roots)?.unbind()),
             asked: None,
-            told: optional("origin")?.map(|origin| {
-                Box::new(LegacyContext {
-                    origin: Some(origin),
-                    sites: None,
-                })
-            }),
+            told: optional("origin")?
+                .map(|origin| Box::new(LegacyContext { origin: Some(origin), sites: None })),
             place: optional("place")?.map(SourcePlace::Told),
             tool: optional("tool")?,
             library: optional("library")?.map(|file| Library { file, package }),
@@ -364,9 +358,5 @@ fn shown(chain: &[String]) -> String {
     }
     let (first, last) = (&chain[..SHOWN_FRAMES], &chain[chain.len() - SHOWN_FRAMES..]);
     let left_out = chain.len() - 2 * SHOWN_FRAMES;
-    format!(
-        "{} -> … {left_out} more … -> {}",
-        first.join(" -> "),
-        last.join(" -> ")
-    )
+    format!("{} -> … {left_out} more … -> {}", first.join(" -> "), last.join(" -> "))
 }

@@ -29,10 +29,7 @@ use crate::python::values::simple::{self, shown};
 
 impl Hint {
     pub fn saying(text: impl Into<String>) -> Self {
-        Self {
-            text: Some(text.into()),
-            suggestion: None,
-        }
+        Self { text: Some(text.into()), suggestion: None }
     }
 }
 
@@ -54,9 +51,7 @@ pub fn of(py: Python<'_>, denial: &Denial) -> Hint {
         && let (None | Some(Why::Native), Some(module)) = (denial.decision.why, &first)
         && (denial.decision.why.is_none() || asked.told.is_none())
     {
-        let module = module
-            .text()
-            .map(|name| name.to_string_lossy().into_owned());
+        let module = module.text().map(|name| name.to_string_lossy().into_owned());
         let module = module.unwrap_or_default();
         return Hint::saying(import_before(&module, denial.decision.why));
     }
@@ -84,10 +79,7 @@ impl<'py> Here<'py> {
         });
         let known =
             |path: &Vec<u8>| Some((String::from_utf8(path.clone()).ok()?, Some(path.clone())));
-        Self {
-            py,
-            resolved: RefCell::new(paths.filter_map(known).collect()),
-        }
+        Self { py, resolved: RefCell::new(paths.filter_map(known).collect()) }
     }
 
     fn look_up(&self, path: &str) -> Option<Vec<u8>> {
@@ -142,17 +134,13 @@ fn of_policy(
     let literal = |value: &_| errors::literal(py, value);
     let places = Here::new(py, &lacks);
     let (text, wide) = hint::of_policy(told, event, denial.decision.why, lacks, &places, &literal);
-    Hint {
-        text: Some(text),
-        suggestion: wide.and_then(|wide| fields(py, &told.spec, &wide)),
-    }
+    Hint { text: Some(text), suggestion: wide.and_then(|wide| fields(py, &told.spec, &wide)) }
 }
 
 pub(super) fn fields(py: Python<'_>, spec: &Spec, wide: &Spec) -> Option<Py<PyDict>> {
     let dict = PyDict::new(py);
     for (field, value) in changed(spec, wide) {
-        dict.set_item(field, errors::object(py, &value).ok()?)
-            .ok()?;
+        dict.set_item(field, errors::object(py, &value).ok()?).ok()?;
     }
     Some(dict.unbind())
 }
@@ -204,10 +192,7 @@ fn changing(
 ) -> Option<Hint> {
     let suggestion = PyDict::new(py);
     suggestion.set_item(field, values).ok()?;
-    Some(Hint {
-        text: Some(text),
-        suggestion: Some(suggestion.unbind()),
-    })
+    Some(Hint { text: Some(text), suggestion: Some(suggestion.unbind()) })
 }
 
 /// Returns the packages to name, for native code of one, and for the acts of importing one.

@@ -189,9 +189,7 @@ pub fn text(rows: &[[String; 5]]) -> String {
     let heads = HEADS.map(str::to_owned);
     let widths: [usize; 5] = std::array::from_fn(|column| {
         let all = rows.iter().chain([&heads]);
-        all.map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
+        all.map(|row| row[column].chars().count()).max().unwrap_or(0)
     });
     let line = |row: &[String; 5]| {
         let cells = row.iter().zip(widths);
@@ -213,15 +211,11 @@ pub fn html(py: Python<'_>, rows: &[[String; 5]]) -> PyResult<String> {
         let cells = cells.collect::<PyResult<String>>()?;
         Ok(format!("<tr>{cells}</tr>"))
     };
-    let body = rows
-        .iter()
-        .map(|cells| cells.each_ref().map(String::as_str));
+    let body = rows.iter().map(|cells| cells.each_ref().map(String::as_str));
     let body = body.map(|cells| row("td", &cells));
     let body = body.collect::<PyResult<String>>()?;
     let head = row("th", &HEADS)?;
-    Ok(format!(
-        "<table><thead>{head}</thead><tbody>{body}</tbody></table>"
-    ))
+    Ok(format!("<table><thead>{head}</thead><tbody>{body}</tbody></table>"))
 }
 
 /// The number of operations with each target, by effect.

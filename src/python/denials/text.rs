@@ -125,9 +125,7 @@ impl FirstLine {
             Some(roots) => named_places(roots.bind(args.py()))?,
             None => String::new(),
         };
-        let written = self
-            .line
-            .write_plain(text, &operation, path.as_deref(), &roots);
+        let written = self.line.write_plain(text, &operation, path.as_deref(), &roots);
         written.map_err(|_| unwritten())
     }
 }
@@ -143,10 +141,7 @@ fn objects(known: &KnownEvent, args: &Bound<'_, PyTuple>) -> PyResult<Vec<String
         given.map(|index| shown_at(args, *index)).collect()
     };
     let one = |object: Option<String>| {
-        object
-            .map(|object| cut(&printable(&object)))
-            .into_iter()
-            .collect()
+        object.map(|object| cut(&printable(&object))).into_iter().collect()
     };
     match known.rule {
         Some(Rule::Entries(paths) | Rule::Node(paths) | Rule::Read(paths)) => {
@@ -258,11 +253,7 @@ fn cut(text: &str) -> String {
 }
 
 fn named_places(places: &Bound<'_, PyTuple>) -> PyResult<String> {
-    let named = if places.len() > 2 * NAMED_PLACES {
-        NAMED_PLACES
-    } else {
-        places.len()
-    };
+    let named = if places.len() > 2 * NAMED_PLACES { NAMED_PLACES } else { places.len() };
     let mut text = joined(places.iter().take(named).map(|place| place.shown()))?;
     if places.len() > named {
         text.push_str(&format!(", … {} more", places.len() - named));

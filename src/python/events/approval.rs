@@ -48,11 +48,7 @@ fn denied_by(
 ) -> PyResult<Option<Option<Why>>> {
     let config = event.config.judging_by(event.args.py(), policy);
     let probe = Probe::new(purpose);
-    let event = Event {
-        config: &config,
-        probe: Some(&probe),
-        ..*event
-    };
+    let event = Event { config: &config, probe: Some(&probe), ..*event };
     judge::judge_any(&event, events::lookup(event.name.to_bytes()))?;
     Ok(probe.denied.get())
 }
@@ -133,10 +129,7 @@ pub fn ask(
         return Ok(true);
     };
     approvals::widen(py, &approvals.policy, &spec, config.policy())?;
-    let kept = Kept {
-        allowed: spec,
-        never: Spec::default(),
-    };
+    let kept = Kept { allowed: spec, never: Spec::default() };
     if let Err(problem) = approvals.keep(&kept) {
         warn(format!("an answer was not written to {problem}"))?;
     }
@@ -149,10 +142,7 @@ fn read(answer: &Bound<'_, PyAny>) -> Result<Option<Answer>, String> {
         return Ok(answer.is_true().then_some(Answer::Once));
     }
     if is_awaitable(answer) {
-        return Err(format!(
-            "an awaitable of type {}",
-            errors::type_name(answer)
-        ));
+        return Err(format!("an awaitable of type {}", errors::type_name(answer)));
     }
     // An `Enum` of texts is one as well.
     if let Ok(text) = answer.cast::<PyString>()
@@ -167,10 +157,7 @@ fn one_line(py: Python<'_>, error: &PyErr) -> String {
     let value = error.value(py);
     let class = errors::type_name(value.as_any());
     let text = calling::str(value.as_any());
-    let text = text.map_or_else(
-        |_| String::new(),
-        |text| text.to_string_lossy().into_owned(),
-    );
+    let text = text.map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned());
     match text.lines().next() {
         None => class,
         Some(line) => format!("{class}: {line}"),

@@ -137,11 +137,7 @@ impl<'py> Arguments for Bound<'py, PyTuple> {
     fn endpoint(&self, index: usize) -> Option<Endpoint> {
         let parts = self.get_item(index).ok()?.cast_into::<PyTuple>().ok()?;
         let (host, port) = (parts.get_item(0).ok()?, parts.get_item(1).ok()?);
-        Some(Endpoint {
-            items: parts.len(),
-            host: read_host(&host)?,
-            port: raw::int_value(&port)?,
-        })
+        Some(Endpoint { items: parts.len(), host: read_host(&host)?, port: raw::int_value(&port)? })
     }
 
     fn socket_name(&self, index: usize) -> Option<Vec<u8>> {

@@ -95,12 +95,7 @@ impl<'a, 'py> Refusal<'a, 'py> {
 
     #[inline]
     pub fn denial(self) -> PyResult<Bound<'py, Denial>> {
-        let Event {
-            args,
-            active,
-            config,
-            ..
-        } = *self.event;
+        let Event { args, active, config, .. } = *self.event;
         let py = args.py();
         let why = self.reason.why();
         let asked = Asked::now(active, config, &self.name, args, why)?;
@@ -292,15 +287,8 @@ fn is_approved(refusal: &Refusal<'_, '_>) -> PyResult<bool> {
 
 impl LegacyContext {
     fn new(active: &Active, py: Python<'_>) -> PyResult<Box<Self>> {
-        let origin = active
-            .origin
-            .as_ref()
-            .map(|origin| origin.note(py))
-            .transpose()?;
-        Ok(Box::new(Self {
-            origin: origin.flatten(),
-            sites: Some(stack::sites(py)?),
-        }))
+        let origin = active.origin.as_ref().map(|origin| origin.note(py)).transpose()?;
+        Ok(Box::new(Self { origin: origin.flatten(), sites: Some(stack::sites(py)?) }))
     }
 
     /// Returns the arguments and the message that callbacks get.

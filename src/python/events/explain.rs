@@ -113,9 +113,7 @@ impl Explanation {
     #[getter]
     fn rule<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let denied = self.denied.as_ref();
-        denied
-            .map(|denied| denied.bind(py).attr("rule"))
-            .transpose()
+        denied.map(|denied| denied.bind(py).attr("rule")).transpose()
     }
 
     #[doc = doc!("Explanation.approved_by")]

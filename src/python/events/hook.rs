@@ -162,9 +162,7 @@ fn note_loading(event: Raised<'_>) {
 
 /// Denies an event because of an error in here.
 fn fail(py: Python<'_>, event: &CStr, what: &str) {
-    raw::with_attachment_counted(py, || {
-        denial::deny_by_failure(py, event, None, what).restore(py)
-    });
+    raw::with_attachment_counted(py, || denial::deny_by_failure(py, event, None, what).restore(py));
 }
 
 /// Checks an event that may say that code is going to be loaded, and notes it.
@@ -219,10 +217,7 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
     let Some(config) = active.get().config() else {
         return Ok(());
     };
-    let event = Event {
-        reads_passed: true,
-        ..Event::new(event, args, active.get(), config.get())
-    };
+    let event = Event { reads_passed: true, ..Event::new(event, args, active.get(), config.get()) };
     raw::or_set_error(py, || judge::judge(&event, rule))
 }
 

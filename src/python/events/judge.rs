@@ -204,9 +204,7 @@ impl<'py> Surroundings for Event<'_, 'py> {
 
     fn package_being_called(&self) -> String {
         let callee = self.callee();
-        callee.map_or_else(String::new, |callee| {
-            distributions::package_being_called(callee)
-        })
+        callee.map_or_else(String::new, |callee| distributions::package_being_called(callee))
     }
 
     fn module_being_called(&self) -> Option<String> {
@@ -233,8 +231,7 @@ impl<'py> Surroundings for Event<'_, 'py> {
     }
 
     fn names_of(&self, address: IpAddr) -> Vec<String> {
-        self.rules()
-            .map_or_else(Vec::new, |rules| rules.names_of(address))
+        self.rules().map_or_else(Vec::new, |rules| rules.names_of(address))
     }
 
     fn remember(&self, name: &str, addresses: &[IpAddr]) {
@@ -244,8 +241,7 @@ impl<'py> Surroundings for Event<'_, 'py> {
     }
 
     fn may_connect(&self, socket: i32, most: u32) -> bool {
-        self.rules()
-            .is_some_and(|rules| rules.may_connect(socket, most))
+        self.rules().is_some_and(|rules| rules.may_connect(socket, most))
     }
 }
 

@@ -43,10 +43,7 @@ pub fn event(
         is_approved: Cell::new(false),
     };
     let probe = Probe::new(Purpose::Logs(&logged));
-    let judged = Event {
-        probe: Some(&probe),
-        ..Event::new(event, args, active, config)
-    };
+    let judged = Event { probe: Some(&probe), ..Event::new(event, args, active, config) };
     Os::forget_current_dir();
     let result = judge::judge_any(&judged, rule);
     if matches!(rule, Some(Rule::End)) {

@@ -48,16 +48,10 @@ static CLASSES: LazyLock<AHashMap<&'static [u8], Class>> = LazyLock::new(|| {
             Some(_) => true,
             None => is_effect,
         };
-        Class {
-            known,
-            rule,
-            is_recorded,
-        }
+        Class { known, rule, is_recorded }
     };
     let classes = EVENTS.iter().map(class);
-    classes
-        .map(|class| (class.known.name.as_bytes(), class))
-        .collect()
+    classes.map(|class| (class.known.name.as_bytes(), class)).collect()
 });
 
 static HASHING: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -78,10 +72,7 @@ pub fn event(
         true => Purpose::Enforces,
         false => Purpose::Observes,
     });
-    let judged = Event {
-        probe: Some(&probe),
-        ..Event::new(event, args, active, config)
-    };
+    let judged = Event { probe: Some(&probe), ..Event::new(event, args, active, config) };
     if !is_recorded {
         let is_exec = matches!(rule, Some(Rule::Exec)) && !config.policy().restricts_imports();
         return match rule.is_none() || is_exec {
@@ -137,10 +128,7 @@ pub fn event_of_tool(
         return Ok(());
     }
     let probe = Probe::new(Purpose::Observes);
-    let judged = Event {
-        probe: Some(&probe),
-        ..Event::new(event, args, guest, config)
-    };
+    let judged = Event { probe: Some(&probe), ..Event::new(event, args, guest, config) };
     judge::judge_any(&judged, rule)?;
     let mut entry = entry(&judged, class, &probe)?;
     entry.denied = None;

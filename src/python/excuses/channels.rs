@@ -53,11 +53,7 @@ const CHANNELS: &[(&str, &str, Natives)] = &[
     ("jupyter_client.session", "Session.serialize", PACKING),
     ("jupyter_client.session", "Session.send", PACKING),
     // A table that shows itself, a figure that is drawn.
-    (
-        FORMATTERS,
-        "DisplayFormatter.format",
-        Natives::OfWhatIsShown,
-    ),
+    (FORMATTERS, "DisplayFormatter.format", Natives::OfWhatIsShown),
 ];
 
 /// The module that finds out how an object is shown.
@@ -100,9 +96,8 @@ pub fn makes_call(event: &Event<'_, '_>) -> PyResult<bool> {
             return Ok(true);
         }
         let name = code.attr(intern!(py, "co_name"))?;
-        let name = name
-            .cast::<PyString>()
-            .map_or_else(|_| "".into(), |name| name.to_string_lossy());
+        let name =
+            name.cast::<PyString>().map_or_else(|_| "".into(), |name| name.to_string_lossy());
         called = (module.to_owned(), name.into_owned());
     }
     Ok(false)
@@ -163,10 +158,8 @@ const FILES: &str = "/dev/shm/pym-";
 const FILE_MAKER: (&str, &[&str]) = ("multiprocessing.heap", &["__init__"]);
 
 /// The module that makes the values, and the functions there.
-const VALUE_MAKER: (&str, &[&str]) = (
-    "multiprocessing.sharedctypes",
-    &["rebuild_ctype", "RawArray", "RawValue"],
-);
+const VALUE_MAKER: (&str, &[&str]) =
+    ("multiprocessing.sharedctypes", &["rebuild_ctype", "RawArray", "RawValue"]);
 
 /// Returns whether the event is part of making such a value.
 pub fn is_made_by(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {

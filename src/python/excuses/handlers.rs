@@ -57,9 +57,7 @@ pub fn does(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     let is_custom = is_own(&inner);
     Ok(match (act, known.file(py)) {
         (Act::File(path), Some(file)) => {
-            let is_its = path
-                .strip_prefix(file)
-                .is_some_and(|rest| !rest.contains('/'));
+            let is_its = path.strip_prefix(file).is_some_and(|rest| !rest.contains('/'));
             is_its
                 || file.rsplit_once('/').is_some_and(|(directory, _)| {
                     directory == path && effect == Some(EventEffect::Read)

@@ -113,10 +113,9 @@ fn may_be_of_pool(event: &Event<'_, '_>, name: &[u8], last: &[u8]) -> PyResult<b
 /// The place that a path leads to with and without following links, if it may be one of a pool.
 fn landing(event: &Event<'_, '_>, own: &[u8], index: usize) -> PyResult<Option<Resolved>> {
     let dir_fd = match events::lookup(own) {
-        Some(Rule::Entries(paths) | Rule::Read(paths)) => paths
-            .iter()
-            .find(|path| path.path == index)
-            .and_then(|path| path.dir_fd),
+        Some(Rule::Entries(paths) | Rule::Read(paths)) => {
+            paths.iter().find(|path| path.path == index).and_then(|path| path.dir_fd)
+        }
         Some(Rule::Open) => None,
         _ => return Ok(None),
     };
@@ -145,10 +144,7 @@ fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bo
     let py = event.args.py();
     let path = landing.as_bytes();
     let own = &event.config.memory;
-    let Some(below) = path
-        .strip_prefix(MEMORY)
-        .and_then(|rest| rest.strip_prefix(b"/"))
-    else {
+    let Some(below) = path.strip_prefix(MEMORY).and_then(|rest| rest.strip_prefix(b"/")) else {
         return Ok(false);
     };
     let is_there = rustix::fs::lstat(path).is_ok();

@@ -77,18 +77,12 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
 
 // Programs by which an installed library finds out the number of processors. They change nothing.
 
-const COMMANDS: &[&[&str]] = &[
-    &["lscpu", "--parse=core"],
-    &["lscpu", "-p=core"],
-    &["cat", "/proc/cpuinfo"],
-];
+const COMMANDS: &[&[&str]] =
+    &[&["lscpu", "--parse=core"], &["lscpu", "-p=core"], &["cat", "/proc/cpuinfo"]];
 
 /// The functions that start them, by module.
 const CALLERS: &[(&str, &str)] = &[
-    (
-        "joblib.externals.loky.backend.context",
-        "_count_physical_cores_linux",
-    ),
+    ("joblib.externals.loky.backend.context", "_count_physical_cores_linux"),
     ("loky.backend.context", "_count_physical_cores_linux"),
 ];
 

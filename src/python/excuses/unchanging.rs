@@ -105,10 +105,7 @@ fn are_processors(pid: Option<i32>, given: Option<Bound<'_, PyAny>>) -> bool {
     if !is_plain {
         return false;
     }
-    let Ok(items) = given
-        .iterate()
-        .and_then(Iterator::collect::<PyResult<Vec<_>>>)
-    else {
+    let Ok(items) = given.iterate().and_then(Iterator::collect::<PyResult<Vec<_>>>) else {
         return false;
     };
     let number = |item: &Bound<'_, PyAny>| match item.is_exact_instance_of::<PyInt>() {
@@ -143,10 +140,7 @@ fn is_limit(resource: Option<i32>, limits: Option<Bound<'_, PyAny>>) -> bool {
         return false;
     };
     limits.len() == told.len()
-        && limits
-            .iter()
-            .zip(told)
-            .all(|(given, told)| limit(&given) == Some(told))
+        && limits.iter().zip(told).all(|(given, told)| limit(&given) == Some(told))
 }
 
 /// A limit as CPython returns and takes it: no limit is -1, and the greatest number from 3.15 on.
@@ -186,9 +180,7 @@ pub fn signals_own(event: &Event<'_, '_>) -> bool {
 /// on Linux.
 pub fn waits_for_own(event: &Event<'_, '_>) -> bool {
     match crate::kernel::started::children() {
-        Some(children) => children
-            .into_iter()
-            .all(|child| event.config.started.has(child)),
+        Some(children) => children.into_iter().all(|child| event.config.started.has(child)),
         None => cfg!(not(target_os = "linux")),
     }
 }

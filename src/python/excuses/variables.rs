@@ -80,10 +80,7 @@ fn places_temporary_files(event: &Event<'_, '_>) -> bool {
         return false;
     }
     place.extend_from_slice(b"/file");
-    let target = Target {
-        name: Name::Path(&place),
-        base: Base::CurrentDir,
-    };
+    let target = Target { name: Name::Path(&place), base: Base::CurrentDir };
     let operation = Operation::ChangeEntry(target);
     let landing = || path::resolve(&Os, &place, Base::CurrentDir);
     policy.check(&Os, operation).allows()

@@ -83,10 +83,7 @@ pub fn names(py: Python<'_>, sites: &[Site]) -> PyResult<Vec<String>> {
 
 pub fn site(frame: &Bound<'_, PyFrame>) -> PyResult<Site> {
     let module = globals(frame)?.as_ref().and_then(module_name);
-    Ok(Site {
-        code: frames::code(frame).unbind(),
-        module: module.map(Bound::unbind),
-    })
+    Ok(Site { code: frames::code(frame).unbind(), module: module.map(Bound::unbind) })
 }
 
 impl Site {
@@ -102,10 +99,10 @@ impl Site {
 
     /// `module.function`.
     pub fn name(&self, py: Python<'_>) -> PyResult<String> {
-        let module = self.module.as_ref().map_or_else(
-            || "None".into(),
-            |module| module.bind(py).to_string_lossy().into_owned(),
-        );
+        let module = self
+            .module
+            .as_ref()
+            .map_or_else(|| "None".into(), |module| module.bind(py).to_string_lossy().into_owned());
         let code = self.code.bind(py);
         let own = own_name(code)?;
         let own = own.cast::<PyString>()?.to_string_lossy().into_owned();

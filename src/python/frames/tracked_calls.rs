@@ -20,12 +20,7 @@ use crate::python::cpython::once::Once;
 static DEFAULT: Once<Py<CallTracker>> = Once::new();
 
 /// A call in progress, or one that has ended.
-#[pyclass(
-    frozen,
-    immutable_type,
-    module = "fastaudit_rs._native",
-    name = "_ActiveCall"
-)]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_ActiveCall")]
 pub struct ActiveCall {
     call: Py<PyAny>,
     is_active: AtomicBool,
@@ -40,13 +35,7 @@ impl ActiveCall {
 }
 
 /// The native base of `CallTracker`.
-#[pyclass(
-    frozen,
-    immutable_type,
-    subclass,
-    module = "fastaudit_rs._native",
-    name = "_CallTracker"
-)]
+#[pyclass(frozen, immutable_type, subclass, module = "fastaudit_rs._native", name = "_CallTracker")]
 pub struct CallTracker {
     var: Py<PyAny>,
 }
@@ -69,11 +58,7 @@ impl CallTracker {
     }
 
     fn _begin(&self, py: Python<'_>, call: Py<PyAny>) -> PyResult<Py<ActiveCall>> {
-        let call = ActiveCall {
-            call,
-            is_active: AtomicBool::new(true),
-            token: Once::new(),
-        };
+        let call = ActiveCall { call, is_active: AtomicBool::new(true), token: Once::new() };
         let call = Bound::new(py, call)?;
         let mut calls = self.all(py)?;
         calls.push(call.clone());
@@ -104,9 +89,7 @@ impl CallTracker {
         let calls = raw::context_var_get(py, self.var.bind(py))?;
         let calls = calls.and_then(|calls| calls.cast_into::<PyTuple>().ok());
         let calls = calls.iter().flatten();
-        Ok(calls
-            .filter_map(|call| call.cast_into_exact().ok())
-            .collect())
+        Ok(calls.filter_map(|call| call.cast_into_exact().ok()).collect())
     }
 }
 

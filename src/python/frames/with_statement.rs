@@ -102,11 +102,7 @@ fn handled(table: &[u8]) -> impl Iterator<Item = Handled> {
     std::iter::from_fn(move || {
         // In units of two bytes; the last is the depth of the stack.
         let [start, size, handler, _] = [number()?, number()?, number()?, number()?];
-        Some(Handled {
-            start: start * 2,
-            end: (start + size) * 2,
-            handler: handler * 2,
-        })
+        Some(Handled { start: start * 2, end: (start + size) * 2, handler: handler * 2 })
     })
 }
 
@@ -170,10 +166,7 @@ impl WithPlace {
     /// The position of the innermost Python code; `None` if there is no Python code.
     pub fn here(py: Python<'_>) -> Option<Self> {
         let frame = frames::current_frame(py)?;
-        Some(Self {
-            instruction: frames::last_instruction(&frame)?,
-            frame: frame.unbind(),
-        })
+        Some(Self { instruction: frames::last_instruction(&frame)?, frame: frame.unbind() })
     }
 
     /// Returns whether the running code may leave the guard that was entered here: if a `with`
@@ -201,11 +194,8 @@ impl WithPlace {
         if may {
             let mut known = lock(&KNOWN);
             known.rotate_right(1);
-            let last = known[0].replace(Known {
-                code: code.unbind(),
-                from: self.instruction,
-                to: at,
-            });
+            let last =
+                known[0].replace(Known { code: code.unbind(), from: self.instruction, to: at });
             drop(known);
             drop(last);
         }
@@ -255,10 +245,7 @@ impl WithPlace {
         let code = code.cast_into::<PyBytes>()?;
         let code = code.as_bytes();
         if code.get(at) == Some(&opcodes.leaving_by_exception) {
-            return Ok(opcodes
-                .blocks
-                .handler(code, self.instruction)
-                .is_none_or(|own| own == at));
+            return Ok(opcodes.blocks.handler(code, self.instruction).is_none_or(|own| own == at));
         }
         Ok(opcodes.blocks.calls_with_nones(code, at))
     }

@@ -48,12 +48,7 @@ pub fn restrict_more() {
 }
 
 /// A guard in force: what a `with` block puts into the context.
-#[pyclass(
-    frozen,
-    immutable_type,
-    module = "fastaudit_rs._native",
-    name = "_Active"
-)]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Active")]
 pub struct Active {
     /// `None` marks a context that all guards have left, or a tool with the host's rights.
     config: Option<Py<AuditCfg>>,
@@ -354,12 +349,7 @@ pub struct ToolCall {
 
 impl ToolCall {
     pub fn new(name: Py<PyString>, depth: usize) -> Self {
-        Self {
-            name,
-            depth,
-            is_over: AtomicBool::new(false),
-            caller: AtomicUsize::new(0),
-        }
+        Self { name, depth, is_over: AtomicBool::new(false), caller: AtomicUsize::new(0) }
     }
 
     /// Returns whether it has returned: its rights are over, wherever they were carried.
@@ -391,10 +381,7 @@ pub struct InForce<'a> {
 impl<'a> InForce<'a> {
     /// A guard that was entered; `None` in a context that all guards have left.
     pub fn of(active: &'a Active) -> Option<Self> {
-        Some(Self {
-            live: active.config()?.get().live(),
-            active: Some(active),
-        })
+        Some(Self { live: active.config()?.get().live(), active: Some(active) })
     }
 
     /// All guards of a configuration, for threads that nobody knows the guard of.

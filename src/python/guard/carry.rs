@@ -59,11 +59,7 @@ pub fn lend_here(active: &Bound<'_, Active>) -> PyResult<Option<Lent>> {
         }
     };
     let token = raw::context_var_set(scope::var(py)?, lent.bind(py).as_any())?;
-    Ok(Some(Lent {
-        active: lent,
-        token: token.unbind(),
-        before,
-    }))
+    Ok(Some(Lent { active: lent, token: token.unbind(), before }))
 }
 
 /// Puts the guard of the guest in the place of a tool's rights, where code of the guest runs in the course
@@ -107,11 +103,7 @@ pub fn with_guard<'py>(
 /// Puts a guard in force in the current context in the place of the active one.
 pub fn replace_here(active: &Bound<'_, Active>) -> PyResult<Lent> {
     let token = raw::context_var_set(scope::var(active.py())?, active.as_any())?;
-    Ok(Lent {
-        active: active.clone().unbind(),
-        token: token.unbind(),
-        before: None,
-    })
+    Ok(Lent { active: active.clone().unbind(), token: token.unbind(), before: None })
 }
 
 /// Undoes `lend`. An error if the context is entered: the guard then stays in force in it.
@@ -125,11 +117,7 @@ pub fn take_back(context: &Bound<'_, PyAny>, lent: Lent) -> PyResult<()> {
 
 /// Undoes `lend_here`, in the same context.
 pub fn take_back_here(py: Python<'_>, lent: Lent) -> PyResult<()> {
-    let Lent {
-        active,
-        token,
-        before,
-    } = lent;
+    let Lent { active, token, before } = lent;
     // If it was left meanwhile, another link took its place.
     let was_left = active.get().has_another_outer();
     let old = before.as_ref().and_then(|_| active.get().outer(py));

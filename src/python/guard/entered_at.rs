@@ -73,9 +73,9 @@ impl Origin {
         }
         self.settle(py)?;
         Ok(match &*lock(&self.entered) {
-            Entered::By(thread, chain) => Some(format!(
-                "Audit context entered in thread {thread} by: {chain}"
-            )),
+            Entered::By(thread, chain) => {
+                Some(format!("Audit context entered in thread {thread} by: {chain}"))
+            }
             Entered::In(_) | Entered::Nowhere => None,
         })
     }
@@ -125,11 +125,7 @@ fn current_task(py: Python<'_>) -> PyResult<usize> {
         return Ok(0);
     }
     let task = functions.task.bind(py).invoke1((running,))?;
-    Ok(if task.is_none() {
-        0
-    } else {
-        task.as_ptr() as usize
-    })
+    Ok(if task.is_none() { 0 } else { task.as_ptr() as usize })
 }
 
 // The place in the user's own files where a denied operation was asked for.

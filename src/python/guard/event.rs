@@ -56,11 +56,7 @@ pub struct Logged {
 
 impl<'a> Probe<'a> {
     pub fn new(purpose: Purpose<'a>) -> Self {
-        Self {
-            purpose,
-            needs: RefCell::default(),
-            denied: Cell::new(None),
-        }
+        Self { purpose, needs: RefCell::default(), denied: Cell::new(None) }
     }
 
     pub fn logged(&self) -> Option<&'a Logged> {
@@ -104,14 +100,7 @@ impl<'a, 'py> Event<'a, 'py> {
         active: &'a Active,
         config: &'a AuditCfg,
     ) -> Self {
-        Self {
-            name,
-            args,
-            active,
-            config,
-            reads_passed: false,
-            probe: None,
-        }
+        Self { name, args, active, config, reads_passed: false, probe: None }
     }
 
     /// The argument at a position, if there is one.
@@ -154,10 +143,7 @@ pub struct CallNote {
     pub follows: Follows,
 }
 
-pub const NOTHING: CallNote = CallNote {
-    base: Base::CurrentDir,
-    follows: Follows::Always,
-};
+pub const NOTHING: CallNote = CallNote { base: Base::CurrentDir, follows: Follows::Always };
 
 thread_local! {
     static NOTED: Cell<CallNote> = const { Cell::new(NOTHING) };

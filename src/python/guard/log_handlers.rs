@@ -19,17 +19,8 @@ use crate::python::importing::imports;
 pub const MODULE: &str = "logging";
 
 /// The attributes that say where a handler of the standard library writes or sends to.
-const PLACES: &[&str] = &[
-    FILE,
-    "_builtin_open",
-    "namer",
-    "rotator",
-    "host",
-    "port",
-    "address",
-    "mailhost",
-    "url",
-];
+const PLACES: &[&str] =
+    &[FILE, "_builtin_open", "namer", "rotator", "host", "port", "address", "mailhost", "url"];
 
 const FILE: &str = "baseFilename";
 
@@ -68,10 +59,7 @@ pub fn take_note(py: Python<'_>, by_host: bool) {
     };
     let list = list.bind(py);
     if objects::length_and_last(list)
-        != (
-            SEEN.0.load(Ordering::Relaxed),
-            SEEN.1.load(Ordering::Relaxed),
-        )
+        != (SEEN.0.load(Ordering::Relaxed), SEEN.1.load(Ordering::Relaxed))
     {
         raw::beside_pending(py, || take_note_of_new(list, by_host));
     }
@@ -92,16 +80,11 @@ fn take_note_of_new(list: &Bound<'_, PyList>, by_host: bool) {
     let mut before = std::mem::take(&mut *lock(&KNOWN));
     let mut now = Vec::with_capacity(list.len());
     for reference in list.iter() {
-        let position = before
-            .iter()
-            .position(|known| known.reference.is(&reference));
+        let position = before.iter().position(|known| known.reference.is(&reference));
         now.push(match position {
             Some(position) => before.swap_remove(position),
             None => Known {
-                of_host: by_host
-                    .then(|| OfHost::new(&reference))
-                    .flatten()
-                    .map(Arc::new),
+                of_host: by_host.then(|| OfHost::new(&reference)).flatten().map(Arc::new),
                 reference: reference.unbind(),
             },
         });

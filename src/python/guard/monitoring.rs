@@ -186,10 +186,7 @@ pub fn find(py: Python<'_>, callback: NewCallback, chosen: Option<i32>) -> PyRes
         }
         None => monitoring.first_free(py)?.ok_or_else(errors::no_tool_id)?,
     };
-    Ok(Some(Free {
-        id,
-        is_chosen: chosen.is_some(),
-    }))
+    Ok(Some(Free { id, is_chosen: chosen.is_some() }))
 }
 
 /// Takes it, and registers the callback; returns `sys.monitoring.DISABLE`.
@@ -242,10 +239,7 @@ impl Hold {
         HOLDS.fetch_add(1, Ordering::Relaxed);
         OF_SAFE_SET.fetch_add(is_of_safe_set.into(), Ordering::Relaxed);
         RETIRING.fetch_add(retires.into(), Ordering::Relaxed);
-        let hold = Self {
-            retires,
-            is_of_safe_set,
-        };
+        let hold = Self { retires, is_of_safe_set };
         begin(py, monitoring)?;
         Ok(hold)
     }

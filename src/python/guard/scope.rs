@@ -108,9 +108,7 @@ pub fn is_installed(active: &Active) -> bool {
 /// The guard, those beside it, and those that are installed.
 pub fn judging(active: &Active) -> impl Iterator<Item = &Active> {
     let installed = installed().map(|installed| installed.active.get());
-    active
-        .each()
-        .chain(installed.filter(move |installed| !std::ptr::eq(*installed, active)))
+    active.each().chain(installed.filter(move |installed| !std::ptr::eq(*installed, active)))
 }
 
 /// All guards in force in the current context: its own, and those that are installed.
@@ -130,19 +128,12 @@ pub fn in_force(py: Python<'_>) -> PyResult<Vec<Bound<'_, Active>>> {
 /// Puts a guard in force in the whole process for good, beside those already installed.
 pub fn install_for_good(py: Python<'_>, config: Py<AuditCfg>, policy: Py<PyAny>) -> PyResult<()> {
     let monitoring = hold(py, &config)?;
-    config
-        .get()
-        .live()
-        .is_installed
-        .store(true, Ordering::Relaxed);
+    config.get().live().is_installed.store(true, Ordering::Relaxed);
     let active = Active::new(Some(config), None, monitoring, None);
     // It is never dropped.
     restrict_more();
-    let installed = InstalledGuard {
-        active: Py::new(py, active)?,
-        policy,
-        before: installed().next(),
-    };
+    let installed =
+        InstalledGuard { active: Py::new(py, active)?, policy, before: installed().next() };
     INSTALLED.set(Box::new(installed));
     Ok(())
 }
@@ -289,11 +280,7 @@ pub fn enter(
             return Err(error);
         }
     };
-    Ok(Entered {
-        active: active.unbind(),
-        token: token.unbind(),
-        place,
-    })
+    Ok(Entered { active: active.unbind(), token: token.unbind(), place })
 }
 
 /// Removes a guard that could not be entered: without memory CPython sets the variable anyway.

@@ -128,19 +128,11 @@ fn change(module: &Bound<'_, PyAny>) -> PyResult<bool> {
     let code = frames::function_code(&function);
     let constants = code.attr("co_consts")?;
     let constants = constants.cast::<PyTuple>()?;
-    if constants
-        .iter()
-        .any(|one| one.is_exact_instance_of::<Ask>())
-    {
+    if constants.iter().any(|one| one.is_exact_instance_of::<Ask>()) {
         return Ok(true);
     }
     let _changing = Marked::begin(&CHANGING);
-    let ask = Bound::new(
-        py,
-        Ask {
-            globals: globals.clone().unbind(),
-        },
-    )?;
+    let ask = Bound::new(py, Ask { globals: globals.clone().unbind() })?;
     let usual = objects::new_function(&code, &globals)?;
     let new = new_code(&code, ask.as_any(), &usual)?;
     function.set_attr("__code__", new)?;
@@ -162,19 +154,13 @@ fn new_code<'py>(
     let code = constants.into_iter().find(is_code);
     let code = code.ok_or_else(|| pyo3::exceptions::PySystemError::new_err("no code"))?;
     let constants = code.attr("co_consts")?;
-    let constants = constants
-        .cast::<PyTuple>()?
-        .iter()
-        .map(|one| match one.cast::<PyString>() {
-            Ok(text) if text == ASK => ask.clone(),
-            Ok(text) if text == USUAL => usual.clone(),
-            _ => one,
-        });
+    let constants = constants.cast::<PyTuple>()?.iter().map(|one| match one.cast::<PyString>() {
+        Ok(text) if text == ASK => ask.clone(),
+        Ok(text) if text == USUAL => usual.clone(),
+        _ => one,
+    });
     let changes = PyDict::new(py);
-    changes.set_item(
-        "co_consts",
-        PyTuple::new(py, constants.collect::<Vec<_>>())?,
-    )?;
+    changes.set_item("co_consts", PyTuple::new(py, constants.collect::<Vec<_>>())?)?;
     for name in ["co_filename", "co_name", "co_firstlineno"] {
         changes.set_item(name, before.attr(name)?)?;
     }

@@ -38,11 +38,7 @@ impl Rights {
         let call = ToolCall::new(name.clone_ref(py), tool_rights::depth_below(guest.get()));
         let config = config.map(|config| config.clone_ref(py));
         let active = Active::of_tool(config, hold, call, guest.unbind());
-        Ok(Some(Self {
-            active: Py::new(py, active)?,
-            suspended: None,
-            token: None,
-        }))
+        Ok(Some(Self { active: Py::new(py, active)?, suspended: None, token: None }))
     }
 
     pub fn begin(&mut self, py: Python<'_>) -> PyResult<()> {

@@ -47,13 +47,8 @@ const PARTS_OF_IMPORTS: &[&str] = &[
 ];
 
 /// Packages that import the modules they are asked to.
-const IMPORTERS: [&str; 5] = [
-    "_frozen_importlib",
-    "_frozen_importlib_external",
-    "importlib",
-    "pkgutil",
-    "runpy",
-];
+const IMPORTERS: [&str; 5] =
+    ["_frozen_importlib", "_frozen_importlib_external", "importlib", "pkgutil", "runpy"];
 
 /// The directories that modules are installed in. `sysconfig` knows them as well, behind a lock that
 /// a copy of the process waits for without end if another thread held it.

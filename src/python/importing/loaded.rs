@@ -30,9 +30,8 @@ pub fn foreign() -> bool {
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let known = StandardLibrary::get(py)?;
     let extensions = EXTENSIONS.get_or_try_init(py, || extension_directory(py))?;
-    let builtin: Vec<String> = calling::import(py, "sys")?
-        .attr("builtin_module_names")?
-        .extract()?;
+    let builtin: Vec<String> =
+        calling::import(py, "sys")?.attr("builtin_module_names")?.extract()?;
     let foreign = builtin.iter().any(|name| !known.is_standard(name))
         || any_foreign(|path| is_standard_extension(known, extensions, path));
     FOREIGN.fetch_or(foreign, Ordering::Relaxed);
@@ -94,10 +93,7 @@ const CALL_THEIR_FIRST: [(&str, &[&str]); 6] = [
     ("builtins", &["map", "filter", "iter"]),
     ("collections", &["defaultdict"]),
     ("functools", &["cmp_to_key", "partial", "reduce"]),
-    (
-        "itertools",
-        &["dropwhile", "filterfalse", "starmap", "takewhile"],
-    ),
+    ("itertools", &["dropwhile", "filterfalse", "starmap", "takewhile"]),
     ("atexit", &["register"]),
     // Since 3.11.
     ("operator", &["call"]),

@@ -13,11 +13,7 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
 use crate::python::cpython::{classes, ffi as raw, frames, objects};
 
-const MODULES: [&str; 3] = [
-    "_frozen_importlib",
-    "_frozen_importlib_external",
-    "zipimport",
-];
+const MODULES: [&str; 3] = ["_frozen_importlib", "_frozen_importlib_external", "zipimport"];
 
 /// The native functions that it makes code with.
 const NATIVES: [(&str, &str); 7] = [
@@ -82,11 +78,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     for (module, name) in NATIVES {
         let module = calling::import(py, module)?;
         let entry = (PyString::new(py, name).into(), module.attr(name)?.into());
-        parts.push(Part {
-            of: module.dict().unbind(),
-            others: None,
-            entries: vec![entry],
-        });
+        parts.push(Part { of: module.dict().unbind(), others: None, entries: vec![entry] });
     }
     let class = |module: &Bound<'_, PyModule>, name| -> PyResult<Py<PyType>> {
         Ok(module.attr(name)?.cast_into()?.unbind())
@@ -114,10 +106,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
         }
     }
     let _ = SYSTEM.set(System {
-        wrappers: [
-            class(&builtins, "staticmethod")?,
-            class(&builtins, "classmethod")?,
-        ],
+        wrappers: [class(&builtins, "staticmethod")?, class(&builtins, "classmethod")?],
         runs: code(of_files[0].0.bind(py).attr("exec_module")?),
         runs_frozen: code(frozen.bind(py).attr("exec_module")?),
         calls: code(system.attr("_call_with_frames_removed")?),
@@ -138,9 +127,7 @@ impl Part {
         let entries = of.iter().filter(|(_, value)| !is_plain(value));
         Self {
             others: Some((may_come, count_others(&of, may_come))),
-            entries: entries
-                .map(|(name, value)| (name.unbind(), value.unbind()))
-                .collect(),
+            entries: entries.map(|(name, value)| (name.unbind(), value.unbind())).collect(),
             of: of.unbind(),
         }
     }
@@ -196,10 +183,9 @@ pub fn source(py: Python<'_>) -> PyResult<Source<'_>> {
     let loader = locals.item(intern!(py, "self"))?;
     let class = loader.get_type();
     let mut own = system.of_files.iter();
-    let (Some((_, names)), Some(attributes)) = (
-        own.find(|(own, _)| class.is(own)),
-        objects::own_attributes(&loader),
-    ) else {
+    let (Some((_, names)), Some(attributes)) =
+        (own.find(|(own, _)| class.is(own)), objects::own_attributes(&loader))
+    else {
         return Ok(Source::Loader(loader));
     };
     let hides_method = attributes.keys().iter().any(|name| {
@@ -226,9 +212,7 @@ pub fn compiled(py: Python<'_>) -> PyResult<Option<[Vec<u8>; 2]>> {
         let path = locals.item(name)?;
         path.cast_exact::<PyString>().ok().map(encoded).transpose()
     };
-    Ok(path("bytecode_path")?
-        .zip(path("source_path")?)
-        .map(<[_; 2]>::from))
+    Ok(path("bytecode_path")?.zip(path("source_path")?).map(<[_; 2]>::from))
 }
 
 fn encoded(path: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {

@@ -90,10 +90,7 @@ impl LogFile {
     fn again(&self) -> std::io::Result<File> {
         let path = self.path.clone().ok_or(ErrorKind::NotFound)?;
         let path = decode::native_path(path.into());
-        std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
+        std::fs::OpenOptions::new().create(true).append(true).open(path)
     }
 }
 
@@ -145,10 +142,7 @@ impl Sink {
         let generation = process::generation();
         let sink = Arc::new(Self {
             file,
-            lines: Mutex::new(Lines {
-                generation,
-                ..Lines::default()
-            }),
+            lines: Mutex::new(Lines { generation, ..Lines::default() }),
             added: Condvar::new(),
             made_in: generation,
             reader: OnceLock::new(),
@@ -176,11 +170,7 @@ impl Sink {
         let mut lines = lock(&self.lines);
         let generation = process::generation();
         if lines.generation != generation {
-            *lines = Lines {
-                generation,
-                is_closed: lines.is_closed,
-                ..Lines::default()
-            };
+            *lines = Lines { generation, is_closed: lines.is_closed, ..Lines::default() };
         }
         Some(lines)
     }

@@ -101,8 +101,7 @@ impl SeenNetwork {
             return false;
         };
         let mut seen = self.lock();
-        seen.connected
-            .retain(|known| identity(known.0) == Some(*known));
+        seen.connected.retain(|known| identity(known.0) == Some(*known));
         if seen.connected.contains(&socket) {
             return true;
         }

@@ -47,10 +47,7 @@ impl From<PyErr> for NotCopied {
 
 impl NotCopied {
     fn because(reason: Reason) -> Self {
-        Self {
-            path: Vec::new(),
-            reason,
-        }
+        Self { path: Vec::new(), reason }
     }
 
     fn at(mut self, step: String) -> Self {
@@ -205,10 +202,7 @@ impl Copier {
         }
         let (items, is_list) = match object.cast::<PyList>() {
             Ok(list) => (list.to_tuple(), true),
-            Err(_) => (
-                object.cast::<PyTuple>().map_err(PyErr::from)?.clone(),
-                false,
-            ),
+            Err(_) => (object.cast::<PyTuple>().map_err(PyErr::from)?.clone(), false),
         };
         // It has at least that many.
         if items.len() > MOST_VALUES.saturating_sub(self.values) {
@@ -261,10 +255,7 @@ fn is_hashable(copy: &Bound<'_, PyAny>) -> bool {
 
 fn shown(key: &Bound<'_, PyAny>) -> String {
     match key.cast::<PyString>() {
-        Ok(text) => format!(
-            "{:?}",
-            text.to_string_lossy().chars().take(40).collect::<String>()
-        ),
+        Ok(text) => format!("{:?}", text.to_string_lossy().chars().take(40).collect::<String>()),
         Err(_) if key.is_exact_instance_of::<PyInt>() && raw::int_value(key).is_some() => {
             key.to_string()
         }

@@ -16,10 +16,7 @@ pub fn shown(object: &Bound<'_, PyAny>) -> String {
 }
 
 pub fn wrong_type(argument: &str, accepted: &str, given: &Bound<'_, PyAny>) -> PyErr {
-    PyTypeError::new_err(format!(
-        "{argument} must be {accepted}, not {}",
-        type_name(given)
-    ))
+    PyTypeError::new_err(format!("{argument} must be {accepted}, not {}", type_name(given)))
 }
 
 /// The same, with a word on how to write what was meant.
@@ -79,9 +76,7 @@ pub fn oks_not_paths(oks: &Bound<'_, PyAny>) -> PyErr {
 }
 
 pub fn root_empty(index: usize) -> PyErr {
-    PyValueError::new_err(format!(
-        "oks[{index}] must not be empty: '.' is the current directory"
-    ))
+    PyValueError::new_err(format!("oks[{index}] must not be empty: '.' is the current directory"))
 }
 
 pub fn root_not_a_path(index: usize, item: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
@@ -165,9 +160,7 @@ pub fn not_watched(py: Python<'_>) -> std::ffi::CString {
 
 #[cfg(Py_3_12)]
 pub fn other_tool_id(ours: i32) -> PyErr {
-    PyRuntimeError::new_err(format!(
-        "fastaudit_rs already uses sys.monitoring tool id {ours}"
-    ))
+    PyRuntimeError::new_err(format!("fastaudit_rs already uses sys.monitoring tool id {ours}"))
 }
 
 #[cfg(Py_3_12)]

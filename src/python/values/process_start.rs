@@ -114,9 +114,8 @@ impl Approved {
     fn is_searched_for(&self, places: &Bound<'_, PyAny>) -> bool {
         items(places).iter().all(|place| {
             let place = file_name(place.bind(places.py()));
-            let directory = place
-                .as_ref()
-                .and_then(|place| place.strip_suffix(&self.executable[..]));
+            let directory =
+                place.as_ref().and_then(|place| place.strip_suffix(&self.executable[..]));
             directory.is_some_and(|path| path.is_empty() || path.ends_with(b"/"))
         })
     }

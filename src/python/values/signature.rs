@@ -27,10 +27,7 @@ fn standing(py: Python<'_>) -> PyResult<&[Py<PyType>; 2]> {
             let class = calling::import(py, module)?.attr(name)?;
             Ok(class.cast_into::<PyType>()?.unbind())
         };
-        Ok([
-            class("functools", "partial")?,
-            class("types", "MethodType")?,
-        ])
+        Ok([class("functools", "partial")?, class("types", "MethodType")?])
     })
 }
 
@@ -122,11 +119,7 @@ fn of_function(
         arguments >= least && has_room
     };
     let is_named_calls = bound + given < most && names.get_item(bound + given)?.equals("calls")?;
-    let takes = Takes {
-        given: takes(given),
-        more: takes(given + 1),
-        is_named_calls,
-    };
+    let takes = Takes { given: takes(given), more: takes(given + 1), is_named_calls };
     if keywords.is_none() {
         note_last(&code, asked, takes);
     }
@@ -164,11 +157,7 @@ pub fn of_any(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Takes> {
         Err(error) if error.is_instance_of::<PyValueError>(py) => {
             let [partial, _] = standing(py)?;
             let fits = !callback.get_type().is(partial);
-            return Ok(Takes {
-                given: fits,
-                more: false,
-                is_named_calls: false,
-            });
+            return Ok(Takes { given: fits, more: false, is_named_calls: false });
         }
         Err(error) => return Err(error),
     };
@@ -188,9 +177,5 @@ pub fn of_any(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Takes> {
         Some(name) => more && name.equals("calls")?,
         None => false,
     };
-    Ok(Takes {
-        given: takes(given)?,
-        more,
-        is_named_calls,
-    })
+    Ok(Takes { given: takes(given)?, more, is_named_calls })
 }

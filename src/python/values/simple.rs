@@ -108,10 +108,7 @@ pub fn unjson<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> 
     if object.is_instance_of::<PyString>() || object.is_instance_of::<PyDict>() {
         return Err(errors::wrong_type("fields[\"args\"]", "a list", object));
     }
-    PyTuple::new(
-        object.py(),
-        object.iterate()?.collect::<PyResult<Vec<_>>>()?,
-    )
+    PyTuple::new(object.py(), object.iterate()?.collect::<PyResult<Vec<_>>>()?)
 }
 
 /// `repr(object)`, or a stand-in if that raises an `Exception`: the denial stands either way.

@@ -25,12 +25,7 @@ use crate::python::wrapped::kinds::{Registered, What};
 /// The C function of `signal.default_int_handler`: code compares the current handler with it.
 static DEFAULT_HANDLER: OnceLock<usize> = OnceLock::new();
 
-#[pyclass(
-    frozen,
-    immutable_type,
-    module = "fastaudit_rs._native",
-    name = "_Later"
-)]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Later")]
 pub struct Later {
     function: Py<PyAny>,
     active: Py<Active>,
@@ -117,18 +112,14 @@ pub fn of(module: &str) -> &'static [(&'static str, What)] {
     match module {
         "atexit" => &[("register", What::Registers(&AT_EXIT))],
         "posix" => &[("register_at_fork", What::Registers(&AT_FORK))],
-        "_signal" => &[
-            ("signal", What::Registers(&AT_SIGNAL)),
-            ("getsignal", What::TellsRegistered),
-        ],
+        "_signal" => {
+            &[("signal", What::Registers(&AT_SIGNAL)), ("getsignal", What::TellsRegistered)]
+        }
         _ => &[],
     }
 }
 
-const AT_EXIT: Registered = Registered {
-    given: &[(0, None)],
-    by_way_of_library: false,
-};
+const AT_EXIT: Registered = Registered { given: &[(0, None)], by_way_of_library: false };
 
 const AT_FORK: Registered = Registered {
     given: &[
@@ -139,10 +130,7 @@ const AT_FORK: Registered = Registered {
     by_way_of_library: false,
 };
 
-const AT_SIGNAL: Registered = Registered {
-    given: &[(1, None)],
-    by_way_of_library: true,
-};
+const AT_SIGNAL: Registered = Registered { given: &[(1, None)], by_way_of_library: true };
 
 pub fn call(called: Called<'_>, registered: &Registered) -> Returned {
     told(called.py, register(called, registered, registered.given))
@@ -208,9 +196,6 @@ fn wrap<'py>(
     {
         return Ok(None);
     }
-    let later = Later {
-        function: function.clone().unbind(),
-        active: active.unbind(),
-    };
+    let later = Later { function: function.clone().unbind(), active: active.unbind() };
     Ok(Some(Bound::new(py, later)?.into_any()))
 }

@@ -68,9 +68,7 @@ fn run(called: Called<'_>) -> Returned {
         crate::python::guard::copies::call_is_over(called.py, copies);
         result
     };
-    carry::during(called.py, lent, make, |_, lent| {
-        carry::take_back(&context, lent)
-    })
+    carry::during(called.py, lent, make, |_, lent| carry::take_back(&context, lent))
 }
 
 fn make_if(called: Called<'_>, may: impl FnOnce(Python<'_>) -> PyResult<bool>) -> Returned {
@@ -84,9 +82,10 @@ fn make_if(called: Called<'_>, may: impl FnOnce(Python<'_>) -> PyResult<bool>) -
 }
 
 fn change(called: Called<'_>, may: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<bool>) -> Returned {
-    make_if(called, |py| {
-        Ok(!carry::is_var(&called.receiver()) || may(&called.arguments.at(py, 0))?)
-    })
+    make_if(
+        called,
+        |py| Ok(!carry::is_var(&called.receiver()) || may(&called.arguments.at(py, 0))?),
+    )
 }
 
 fn token_exit(called: Called<'_>) -> Returned {
@@ -129,12 +128,7 @@ fn init_task(called: CalledByTuple<'_>) -> Returned {
     let Some(lent) = called.ours(carry::lend_guest) else {
         return Returned::failed();
     };
-    carry::during(
-        called.py,
-        lent,
-        || init_guarded_task(called),
-        carry::take_back_here,
-    )
+    carry::during(called.py, lent, || init_guarded_task(called), carry::take_back_here)
 }
 
 fn init_guarded_task(called: CalledByTuple<'_>) -> Returned {
@@ -192,11 +186,9 @@ static CONTEXT: OnceLock<Attribute> = OnceLock::new();
 
 pub fn install_greenlets(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<()> {
     if CONTEXT.get().is_none() {
-        let (Some(context), Some(dead), Some(is_active)) = (
-            Attribute::of(class, CONTEXT_NAME)?,
-            Attribute::of(class, "dead")?,
-            Truth::of(class),
-        ) else {
+        let (Some(context), Some(dead), Some(is_active)) =
+            (Attribute::of(class, CONTEXT_NAME)?, Attribute::of(class, "dead")?, Truth::of(class))
+        else {
             // The greenlets of an old version share the context of the thread.
             return Ok(());
         };

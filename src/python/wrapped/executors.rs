@@ -169,18 +169,12 @@ const POOLS: &[(&str, &str)] = &[
     ("concurrent.futures.process", "ProcessPoolExecutor"),
     ("multiprocessing.pool", "multiprocessing.Pool"),
     ("loky.process_executor", "ProcessPoolExecutor of loky"),
-    (
-        "joblib.externals.loky.process_executor",
-        "ProcessPoolExecutor of loky",
-    ),
+    ("joblib.externals.loky.process_executor", "ProcessPoolExecutor of loky"),
 ];
 
 /// The function that starts the server of a manager, and its name in messages.
-const MANAGER: (&str, &str, &str) = (
-    "multiprocessing.managers",
-    "start",
-    "multiprocessing.Manager",
-);
+const MANAGER: (&str, &str, &str) =
+    ("multiprocessing.managers", "start", "multiprocessing.Manager");
 
 pub fn install_pools(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<()> {
     replace::wrap_slot!(class, Slot::New, new)

@@ -27,30 +27,14 @@ pub fn install_connection(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>)
     // `connection(sql)` has SQLite read a statement; `executemany` calls it too.
     replace::wrap_slot!(class, Slot::Call, read)?;
     let name = "Connection";
-    known(
-        name,
-        "execute",
-        replace::wrap_method!(class, "execute", run)?,
-    )?;
-    known(
-        name,
-        "executescript",
-        replace::wrap_method!(class, "executescript", run)?,
-    )
+    known(name, "execute", replace::wrap_method!(class, "execute", run)?)?;
+    known(name, "executescript", replace::wrap_method!(class, "executescript", run)?)
 }
 
 pub fn install_cursor(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<()> {
     let name = "Cursor";
-    known(
-        name,
-        "execute",
-        replace::wrap_method!(class, "execute", run)?,
-    )?;
-    known(
-        name,
-        "executescript",
-        replace::wrap_method!(class, "executescript", run)?,
-    )
+    known(name, "execute", replace::wrap_method!(class, "execute", run)?)?;
+    known(name, "executescript", replace::wrap_method!(class, "executescript", run)?)
 }
 
 fn run(called: Called<'_>) -> Returned {
@@ -90,9 +74,9 @@ fn raise(
     for opened in opened(text.as_bytes()) {
         let name = match opened {
             OpenedDatabase::Named(name) => raw::fs_decode(py, &name)?.into_any(),
-            OpenedDatabase::Parameter => parameters
-                .and_then(only)
-                .unwrap_or_else(|| py.None().into_bound(py)),
+            OpenedDatabase::Parameter => {
+                parameters.and_then(only).unwrap_or_else(|| py.None().into_bound(py))
+            }
             OpenedDatabase::Unknown => py.None().into_bound(py),
         };
         raw::audit(py, c"sqlite3.attach", &[&name, sql])?;
@@ -132,10 +116,7 @@ fn raise_call(function: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = function.py();
     let name = calling::getattr_opt(function, intern!(py, "__name__"))?;
     let name = name.and_then(|name| name.cast_into::<PyString>().ok());
-    let name = name.map_or_else(
-        || "function".into(),
-        |name| name.to_string_lossy().into_owned(),
-    );
+    let name = name.map_or_else(|| "function".into(), |name| name.to_string_lossy().into_owned());
     let callee = PyString::new(py, &format!("ctypes.{name}"));
     let caller = match frames::current_frame(py) {
         Some(frame) => caller::name(&frames::code(&frame))?,
@@ -165,9 +146,7 @@ fn defaults() -> Vec<PathBuf> {
 
 pub fn install_certificates(module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<()> {
     if DEFAULT_PATHS.get().is_none() {
-        let paths: Paths = module
-            .invoke_method0("get_default_verify_paths")?
-            .extract()?;
+        let paths: Paths = module.invoke_method0("get_default_verify_paths")?.extract()?;
         // If another thread was first, it found the same.
         drop(DEFAULT_PATHS.set(paths));
     }

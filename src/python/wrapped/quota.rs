@@ -250,10 +250,7 @@ fn plan(called: Called<'_>, writes: Writes) -> Option<Planned> {
                 None => position(source),
             };
             let rest = size_of_file(source).map(|size| size.saturating_sub(offset));
-            (
-                rest.map_or(most, |rest| rest.min(most)),
-                begins.and_then(named),
-            )
+            (rest.map_or(most, |rest| rest.min(most)), begins.and_then(named))
         }
         Writes::Length => {
             let length = number(first).and_then(|length| u64::try_from(length).ok());
@@ -313,8 +310,7 @@ fn position(_fd: i32) -> u64 {
 fn size_of_file(fd: i32) -> Option<u64> {
     let stat = process::with_descriptor(fd, |fd| rustix::fs::fstat(fd))?.ok()?;
     let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
-    kind.is_file()
-        .then(|| u64::try_from(stat.st_size).unwrap_or(0))
+    kind.is_file().then(|| u64::try_from(stat.st_size).unwrap_or(0))
 }
 
 #[cfg(not(unix))]

@@ -59,11 +59,7 @@ pub fn install(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResul
         all.push(own);
     }
     drop(all);
-    known(
-        "socket",
-        "listen",
-        replace::wrap_method!(class, "listen", listen)?,
-    )?;
+    known("socket", "listen", replace::wrap_method!(class, "listen", listen)?)?;
     // A class that has no `__init__` of its own took over this one when it was made.
     replace::wrap_slot!(class, Slot::Init, init)
 }
@@ -80,9 +76,7 @@ fn has_descriptor(called: CalledByTuple<'_>) -> bool {
     let (index, name) = DESCRIPTOR;
     let given = match called.args().get_borrowed_item(index) {
         Ok(given) => Some(given.to_owned()),
-        Err(_) => called
-            .kwargs()
-            .and_then(|kwargs| kwargs.get_item(name).ok().flatten()),
+        Err(_) => called.kwargs().and_then(|kwargs| kwargs.get_item(name).ok().flatten()),
     };
     given.is_some_and(|given| !given.is_none())
 }
@@ -116,9 +110,7 @@ fn listen(called: Called<'_>) -> Returned {
 fn methods<'py>(socket: &Bound<'py, PyAny>) -> Option<[Bound<'py, PyAny>; 2]> {
     let (py, class) = (socket.py(), socket.get_type());
     let all = lock(&KNOWN);
-    let known = all
-        .iter()
-        .find(|known| raw::is_subtype(&class, known.class.bind(py)))?;
+    let known = all.iter().find(|known| raw::is_subtype(&class, known.class.bind(py)))?;
     Some([&known.fileno, &known.address].map(|method| method.bind(py).clone()))
 }
 
@@ -127,9 +119,7 @@ fn is_bound(address: &Bound<'_, PyAny>) -> bool {
     let Ok(address) = address.cast::<PyTuple>() else {
         return true;
     };
-    address
-        .get_item(1)
-        .is_ok_and(|port| raw::int_value(&port) != Some(0))
+    address.get_item(1).is_ok_and(|port| raw::int_value(&port) != Some(0))
 }
 
 /// Returns whether the socket listens already: then only the length of its queue is new.

@@ -73,10 +73,7 @@ pub fn call(called: Called<'_>) -> Returned {
 
 /// The same for a function without an event, or one that copies the process.
 fn begin(called: Called<'_>, silent: Option<&Silent>, is_copy: bool) -> Returned {
-    if called
-        .ours(|py| executors::check_process(py, is_copy))
-        .is_none()
-    {
+    if called.ours(|py| executors::check_process(py, is_copy)).is_none() {
         return Returned::failed();
     }
     let before = process::generation();

@@ -47,10 +47,7 @@ impl Lists for Functions {
                 if result.has_failed() || called.arguments.positional() != 1 {
                     return result;
                 }
-                result.if_done(
-                    called.py,
-                    is_loaded(called, &called.arguments.at(called.py, 0)),
-                )
+                result.if_done(called.py, is_loaded(called, &called.arguments.at(called.py, 0)))
             }
             #[cfg(Py_3_12)]
             What::ChangesTools(changes) if scope::is_ours() => {
@@ -143,11 +140,7 @@ const CLASSES: &[(&str, &str, Install)] = &[
     ("_socket", "socket", sockets::install),
     ("_ssl", "_SSLContext", methods::install_certificates),
     ("_asyncio", "Task", contextvars::install_tasks),
-    (
-        "greenlet._greenlet",
-        "greenlet",
-        contextvars::install_greenlets,
-    ),
+    ("greenlet._greenlet", "greenlet", contextvars::install_greenlets),
 ];
 
 fn add(module: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
@@ -180,10 +173,7 @@ fn is_loaded(called: Called<'_>, module: &Bound<'_, PyAny>) -> Option<()> {
         // A module's C code is found by the last part of the name that it is loaded under.
         let last = |name: &str| name.rsplit('.').next().map(str::to_owned);
         let made = raw::module_definition_name(module);
-        let others = [
-            own.as_deref().and_then(last),
-            made.as_deref().and_then(last),
-        ];
+        let others = [own.as_deref().and_then(last), made.as_deref().and_then(last)];
         for name in others.into_iter().flatten() {
             if own.as_ref() != Some(&name) {
                 add_other(module, &name);

@@ -29,12 +29,7 @@ thread_local! {
 static ANY_CARRIED: AtomicBool = AtomicBool::new(false);
 
 /// The function that a new thread calls, and its guard; no guard in a thread of a pool.
-#[pyclass(
-    frozen,
-    immutable_type,
-    module = "fastaudit_rs._native",
-    name = "_Carried"
-)]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Carried")]
 pub struct Carried {
     #[pyo3(get)]
     function: Py<PyAny>,
@@ -134,10 +129,8 @@ pub fn is_of_event_loop(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     };
     let name = name.cast::<PyString>();
     let is_worker = name.is_ok_and(|name| name.to_string_lossy().starts_with(OF_EVENT_LOOP));
-    Ok(
-        (is_worker && imports::is_called_by(py, EVENT_LOOPS, "run_in_executor")?)
-            || imports::is_called_by(py, EVENT_LOOPS, "shutdown_default_executor")?,
-    )
+    Ok((is_worker && imports::is_called_by(py, EVENT_LOOPS, "run_in_executor")?)
+        || imports::is_called_by(py, EVENT_LOOPS, "shutdown_default_executor")?)
 }
 
 pub fn install(py: Python<'_>) -> PyResult<()> {
@@ -279,11 +272,7 @@ fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAn
 /// the context of its submitter: anyio's, in which FastAPI runs plain functions, and trio's. The
 /// module, the function that starts a thread, and the method that the thread runs.
 const POOLS: &[(&str, &str, &str)] = &[
-    (
-        "anyio._backends._asyncio",
-        "run_sync_in_worker_thread",
-        "run",
-    ),
+    ("anyio._backends._asyncio", "run_sync_in_worker_thread", "run"),
     ("trio._core._thread_cache", "__init__", "_work"),
 ];
 
@@ -295,9 +284,7 @@ pub fn is_worker(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     };
     let class = thread.get_type();
     let module = calling::getattr(&class, intern!(py, "__module__"))?;
-    let is_plain = module
-        .cast::<PyString>()
-        .is_ok_and(|own| own == "threading");
+    let is_plain = module.cast::<PyString>().is_ok_and(|own| own == "threading");
     let runs = match is_plain {
         true => match calling::getattr_opt(&thread, intern!(py, "_target"))? {
             Some(target) => calling::getattr_opt(&target, intern!(py, "__func__"))?,
@@ -338,9 +325,7 @@ fn is_function_of(function: &Bound<'_, PyAny>, module: &str, name: &str) -> PyRe
     };
     let code = frames::function_code(function);
     let own = globals.get_item("__name__")?;
-    Ok(
-        own.is_some_and(|own| own.cast::<PyString>().is_ok_and(|own| own == module))
-            && code.attr(intern!(function.py(), "co_name"))?.equals(name)?
-            && imports::is_installed(&code)?,
-    )
+    Ok(own.is_some_and(|own| own.cast::<PyString>().is_ok_and(|own| own == module))
+        && code.attr(intern!(function.py(), "co_name"))?.equals(name)?
+        && imports::is_installed(&code)?)
 }

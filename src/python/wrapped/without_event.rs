@@ -118,9 +118,8 @@ pub fn call(called: Called<'_>, silent: &Silent) -> Returned {
         Some([Some((at, path)), None] | [None, Some((at, path))]) => {
             called.replacing(at, path, |called| called.make())
         }
-        Some([Some((at, path)), Some((next, other))]) => called.replacing(at, path, |called| {
-            called.replacing(next, other, |called| called.make())
-        }),
+        Some([Some((at, path)), Some((next, other))]) => called
+            .replacing(at, path, |called| called.replacing(next, other, |called| called.make())),
     }
 }
 
@@ -227,9 +226,8 @@ impl CallArguments<'_> {
             }
             Raises::When(is_so) if !is_so(py, *self) => Ok(None),
             Raises::AsGiven | Raises::When(_) => {
-                let given: Vec<_> = (0..self.positional())
-                    .map(|index| self.at(py, index))
-                    .collect();
+                let given: Vec<_> =
+                    (0..self.positional()).map(|index| self.at(py, index)).collect();
                 raw::audit(py, silent.event, &given.iter().collect::<Vec<_>>())?;
                 Ok(None)
             }
@@ -334,9 +332,7 @@ fn with_ending<'py>(given: &Bound<'py, PyAny>, ending: &str) -> PyResult<Bound<'
 
 fn bytes_of(path: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
     if let Ok(path) = path.cast::<PyString>() {
-        return Ok(Some(
-            raw::fs_encode(path.as_borrowed())?.as_bytes().to_vec(),
-        ));
+        return Ok(Some(raw::fs_encode(path.as_borrowed())?.as_bytes().to_vec()));
     }
     let path = path.cast::<PyBytes>();
     Ok(path.ok().map(|path| path.as_bytes().to_vec()))
@@ -351,18 +347,14 @@ fn path_object<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyAny>>
 /// Returns whether `faulthandler.dump_traceback_later` is to end the process.
 fn ends_later(py: Python<'_>, call: CallArguments<'_>) -> bool {
     let exit = call.find(py, 3, Some(c"exit"));
-    let exits = |exit: Bound<'_, PyAny>| {
-        !exit
-            .cast_exact::<PyBool>()
-            .is_ok_and(|exit| !exit.is_true())
-    };
+    let exits =
+        |exit: Bound<'_, PyAny>| !exit.cast_exact::<PyBool>().is_ok_and(|exit| !exit.is_true());
     exit.is_some_and(exits)
 }
 
 /// Returns whether `os.wait4` waits for more than one process.
 fn waits_for_some(py: Python<'_>, call: CallArguments<'_>) -> bool {
-    call.find(py, 0, Some(c"pid"))
-        .is_some_and(|pid| is_some(&pid))
+    call.find(py, 0, Some(c"pid")).is_some_and(|pid| is_some(&pid))
 }
 
 /// Returns whether a number stands for more than one process, or is not known.

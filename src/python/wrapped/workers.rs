@@ -56,10 +56,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let package: Option<String> = package.attr("__file__")?.extract().ok();
     if let (Ok(interpreter), Some(package)) = (decode::root_name(&interpreter), package) {
         let interpreter = interpreter.to_vec();
-        let _ = PLACE.set(Place {
-            interpreter,
-            package,
-        });
+        let _ = PLACE.set(Place { interpreter, package });
     }
     Ok(())
 }
@@ -206,10 +203,7 @@ fn guarded<'py>(
         shown(temporary::mark())?,
     );
     let words = worker.after(&first);
-    let words = words
-        .iter()
-        .skip(1)
-        .map(|word| PyBytes::new(py, word.as_bytes()));
+    let words = words.iter().skip(1).map(|word| PyBytes::new(py, word.as_bytes()));
     let interpreter = PyBytes::new(py, &place.interpreter);
     let words: Vec<_> = std::iter::once(interpreter.clone()).chain(words).collect();
     mark_reused(py)?;
@@ -258,9 +252,7 @@ fn is_started_by_pool(py: Python<'_>) -> PyResult<bool> {
     let of = of.to_string_lossy();
     Ok(is_starter
         && imports::is_installed(&code)?
-        && PACKAGES
-            .iter()
-            .any(|package| is_within_module(&of, package))
+        && PACKAGES.iter().any(|package| is_within_module(&of, package))
         && imports::is_installed(&frames::code(&caller))?)
 }
 
@@ -340,18 +332,10 @@ fn policy(py: Python<'_>, interpreter: &[u8]) -> PyResult<Option<(Py<AuditCfg>, 
 // The executor of loky that is used again: one for the whole process. With workers that were started
 // under a guard it serves that guard alone: others find it shut down, and the library makes another.
 
-const REUSING: &[&str] = &[
-    "joblib.externals.loky.reusable_executor",
-    "loky.reusable_executor",
-];
+const REUSING: &[&str] = &["joblib.externals.loky.reusable_executor", "loky.reusable_executor"];
 
 /// An executor's flag for being shut down: true except under these guards.
-#[pyclass(
-    frozen,
-    immutable_type,
-    module = "fastaudit_rs._native",
-    name = "_ShutDown"
-)]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_ShutDown")]
 pub struct ShutDown {
     guards: Vec<Py<AuditCfg>>,
 }
