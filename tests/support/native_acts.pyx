@@ -238,7 +238,7 @@ cdef extern from * nogil:
         if (IS("rename")) return rename(path, other);
         if (IS("rename here")) return rename(other, path);
         if (IS("renameat")) return renameat(AT_FDCWD, path, AT_FDCWD, other);
-        if (IS("renameat2")) return renameat2(AT_FDCWD, path, AT_FDCWD, other, 0);
+        if (IS("renameat2")) return renameat2 ? renameat2(AT_FDCWD, path, AT_FDCWD, other, 0) : rename(path, other);
         if (IS("link")) return link(other, path);
         if (IS("linkat")) return linkat(AT_FDCWD, other, AT_FDCWD, path, 0);
         if (IS("symlink")) return symlink("file", path);
