@@ -23,7 +23,7 @@ by_each_user = pytest.mark.parametrize("user", USERS)
 #: A host: it tells its network, whether it may make another, those of the processes of its
 #: sandboxes, and those of its own threads while they are there and after.
 HOST = """
-import json, os, subprocess, sys
+import json, os, subprocess, sys, time
 sys.path.insert(0, {support!r})
 from fastaudit_rs import Network, Policy, Sandbox
 from sandboxes import of, running
@@ -41,6 +41,10 @@ for name, fields in {policies!r}.items():
     with Sandbox(policy) as sandbox, Sandbox(policy) as other:
         found[name] = networks(sandbox) + networks(other)
         there = os.readlink("/proc/self/ns/net")
+# A thread that Python has joined is the system's for a moment more.
+end = time.monotonic() + 20
+while threads() != [own] and time.monotonic() < end:
+    time.sleep(0.01)
 print(json.dumps([own, may, found, there, threads()]))
 """
 
