@@ -15,8 +15,7 @@ from IPython.display import display
 
 from .. import SandboxError
 from .._notebook import framed, image_of, in_lines
-from .._text import harmless
-from .._text import written as written_value
+from .._text import harmless, written as written_value
 from ..results import Result, is_displayed, untold
 from ..sessions.base import Output
 from .denials import lines
