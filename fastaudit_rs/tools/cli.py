@@ -9,9 +9,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Literal, NoReturn, TypeAlias, TypeVar
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
 
-from .. import Network, Policy, Recording, __version__
+from .. import Network, Policy, Recording, __version__, programs
 from .._native import MONITORING
 from ..programs import DENIED, TIMED_OUT, prepare, split, start_again
 from . import mcp_command, run_command
@@ -73,36 +73,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fastaudit-rs {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    run = commands.add_parser(
-        "run", help="run a program under a policy", epilog=EPILOG, allow_abbrev=False
-    )
-    run.set_defaults(command=run_command.run)
-    learn = commands.add_parser(
-        "learn", help="run a program and print the policy that it needs", allow_abbrev=False
-    )
-    learn.set_defaults(command=_learn)
-    trace = commands.add_parser(
-        "trace", help="run a program and show what it touched", epilog=EPILOG, allow_abbrev=False
-    )
-    trace.set_defaults(command=_trace)
-    for parser_of_program, name in ((run, RUN), (learn, LEARN), (trace, TRACE)):
-        add_options(parser_of_program, name)
-        _add_program(parser_of_program)
-    mcp = commands.add_parser(
-        "mcp",
-        help="serve a tool that runs Python, by the Model Context Protocol",
-        description=mcp_command.DESCRIPTION,
-        epilog=mcp_command.EPILOG,
-        allow_abbrev=False,
-    )
-    mcp.set_defaults(command=mcp_command.run)
-    add_options(mcp, MCP)
-    doctor = commands.add_parser("doctor", help="say what can be enforced here", allow_abbrev=False)
-    doctor.set_defaults(command=_doctor)
-    completion = commands.add_parser(
-        "completion", help="print the completion of this command for a shell", allow_abbrev=False
-    )
-    completion.set_defaults(command=_completion)
+
+    def add(
+        name: str, command: Callable[[argparse.Namespace], int], text: str, **more: Any
+    ) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, allow_abbrev=False, **more)
+        made.set_defaults(command=command)
+        add_options(made, name)
+        return made
+
+    _add_program(add(RUN, run_command.run, "run a program under a policy", epilog=EPILOG))
+    _add_program(add(LEARN, _learn, "run a program and print the policy that it needs"))
+    _add_program(add(TRACE, _trace, "run a program and show what it touched", epilog=EPILOG))
+    more = {"description": mcp_command.DESCRIPTION, "epilog": mcp_command.EPILOG}
+    text = "serve a tool that runs Python, by the Model Context Protocol"
+    add(MCP, mcp_command.run, text, **more)
+    add("doctor", _doctor, "say what can be enforced here")
+    completion = add("completion", _completion, "print the completion of this command for a shell")
     completion.add_argument("shell", choices=["bash", "zsh", "fish", "tcsh"])
     return parser
 
@@ -193,7 +180,7 @@ def _recorded(recording: Recording, program: Callable[[], object]) -> int:
         try:
             status = exit_status(program)
         except SystemExit as end:
-            status = _status_of(end)
+            status = programs.exit_status(end.code)
         if os.getpid() != process:
             # In a copy that the program made: the first process reports the recording.
             raise SystemExit(status)
@@ -229,14 +216,6 @@ def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPar
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
     )
     return dict(commands.choices)
-
-
-def _status_of(end: SystemExit) -> int:
-    """Return the status with which the interpreter would exit."""
-    if end.code is None or isinstance(end.code, int):
-        return end.code or 0
-    print(end.code, file=sys.stderr)
-    return 1
 
 
 def script() -> NoReturn:
