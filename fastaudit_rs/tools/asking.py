@@ -75,39 +75,36 @@ def ask(denied: AuditDenied, answered: Callable[[str], str | None], file: str | 
     more = [f"by the name {name!r}"] if name is not None else []
     more += [f"at {place}"] if place is not None else []
     more += [f"the rule {denied.rule}" if denied.rule is not None else "no rule allows it"]
-    keys = ["[y]es once", *(["[a]lways"] if kept is not None else []), "[n]o"]
-    keys += [*(["ne[v]er"] if kept is not None else []), "[?]"]
+    answers: dict[str, Answer] = {"y": "once", "yes": "once", "n": "deny", "no": "deny"}
+    keys = "[y]es once / [n]o / [?]"
+    if kept is not None:
+        answers |= {"a": kept, "always": kept, "v": "never", "never": "never"}
+        keys = "[y]es once / [a]lways / [n]o / ne[v]er / [?]"
     about = printable(", ".join([denied.event, *more]))
     head = f"┌ The program asks to {subject(denied)}\n│ {about}\n"
-    prompt = f"└ Allow it? {' / '.join(keys)}: "
+    prompt = f"└ Allow it? {keys}: "
     text = head + prompt
     while True:
         line = answered(text)
         if line is None:
             return "deny"
         word = line.strip().lower()
-        if word in ("y", "yes"):
-            return "once"
-        if word in ("n", "no"):
-            return "deny"
-        if word in ("a", "always") and kept is not None:
-            return kept
-        if word in ("v", "never") and kept is not None:
-            return "never"
-        text = "".join(f"│ {line}\n" for line in _explained(denied, kept, file)) + prompt
-        if word != "?":
-            text = prompt
+        if word in answers:
+            return answers[word]
+        text = prompt
+        if word == "?":
+            told = _explained(denied, kept, file)
+            text = "".join(f"│ {line}\n" for line in told) + prompt
 
 
 def _explained(denied: AuditDenied, kept: Answer | None, file: str | None) -> list[str]:
     until = "until this ends" if file is None else f"also later: it is added to {printable(file)}"
-    never = f"v: denied without a question: {added(denied, 'never')}, {until}"
-    return [
-        f"y: {subject(denied)}, this once",
-        *([f"a: {added(denied, kept)}, {until}"] if kept is not None else []),
-        "n: it is denied, as the end of the input says as well; Ctrl-C ends the program too",
-        *([never] if kept is not None else []),
-    ]
+    once = f"y: {subject(denied)}, this once"
+    no = "n: it is denied, as the end of the input says as well; Ctrl-C ends the program too"
+    if kept is None:
+        return [once, no]
+    always = f"a: {added(denied, kept)}, {until}"
+    return [once, always, no, f"v: denied without a question: {added(denied, 'never')}, {until}"]
 
 
 class Terminal:
