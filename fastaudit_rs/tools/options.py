@@ -344,7 +344,7 @@ class MagicParser(argparse.ArgumentParser):
 
         from IPython.core.error import UsageError
 
-        options = [name for action in self._actions for name in action.option_strings]
+        options = self._option_string_actions
         for word in re.findall(r"--[\w-]+", message):
             near = difflib.get_close_matches(word, options, n=1)
             if near and word not in options:
@@ -353,8 +353,7 @@ class MagicParser(argparse.ArgumentParser):
 
 
 def magic_parser(magic: str, prog: str | None = None) -> argparse.ArgumentParser:
-    description = DESCRIPTIONS[magic]
-    made = MagicParser(prog=prog or magic, description=description, add_help=False)
+    made = MagicParser(prog=prog or magic, description=DESCRIPTIONS[magic], add_help=False)
     add_options(made, magic)
     return made
 
@@ -369,9 +368,7 @@ def completer(
     """Return a function by which IPython completes a line of a magic, and first words."""
     from IPython.core.error import TryNext
 
-    options = {
-        name: action for action in magic_parser(magic)._actions for name in action.option_strings
-    }
+    options = magic_parser(magic)._option_string_actions
 
     def complete(_: object, event: SimpleNamespace) -> list[str]:
         words = event.text_until_cursor.split()[1:]
