@@ -286,15 +286,11 @@ class AuditMagics(Magics):
     def audit(self, line: str, cell: str | None = None) -> None:
         """Guard code, so that it does no accidental damage.
 
-        %%audit [--write DIR]... [--net HOST[:PORT]]... [--run CMD]... [--read DIR]...
-                [--env NAME]... [--set FIELD=VALUE]... [--policy FILE] [--record]
-                [--ask] [--approvals FILE]
-            guards the cell: it writes, reaches and starts nothing but what the options name. 'any'
-            stands for all. With --record nothing is stopped, and the operations are shown
-            afterwards. With --ask you are asked before an operation is denied; --approvals keeps
-            and obeys what you answered with 'always'.
+        %%audit [OPTIONS]
+            guards the cell: it writes, reaches and starts nothing but what the options name, such
+            as --write DIR. 'any' stands for all; --help explains them.
 
-        %audit on [the same options]
+        %audit on [OPTIONS]
             guards each cell from then on.
 
         %audit off

@@ -86,11 +86,9 @@ class SandboxMagics(Magics):
     def sandbox(self, line: str, cell: str | None = None) -> Any:
         """Run a cell in a sandbox, in which names last to the next such cell.
 
-        %%sandbox [--write DIR]... [--net HOST[:PORT]]... [--run CMD]... [--read DIR]...
-                  [--env NAME]... [--set FIELD=VALUE]... [--policy FILE] [--memory SIZE]
-                  [--timeout SECONDS] [-i NAME]... [-o NAME]... [--reset]
+        %%sandbox [OPTIONS]
             The first cell starts the sandbox with these permissions; later ones use it. -i copies
-            a value in, -o copies one out: data, arrays and frames. --reset begins anew.
+            a value in, -o copies one out: data, arrays and frames. --help explains the options.
 
         %sandbox
             tells what the sandbox may do, and which names it has.
