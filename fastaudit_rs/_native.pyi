@@ -759,15 +759,8 @@ class Policy:
         of it: where may be written and read, whether programs may start, whether TCP may be used.
         This holds until the thread ends, for native code and for the threads and programs that it
         starts too. The rest of the process stays free. ``docs/sandbox.md`` says what is not
-        covered.
-
-        Args:
-            function: The function to call, with a copy of the current context (PEP 567).
-            args: Its arguments.
-            kwargs: Its arguments by name.
-
-        Returns:
-            The result of the function. Its exceptions are raised.
+        covered. The function has a copy of the current context (PEP 567); its result is returned,
+        and its exceptions are raised.
 
         Raises:
             AuditDenied: The guard denied something.
