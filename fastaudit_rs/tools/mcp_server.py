@@ -38,7 +38,7 @@ from mcp.types import (
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, Field
 
-from .. import SandboxError, __version__
+from .. import __version__
 from .._notebook import image_of
 from .._text import shortened, valid, valid_data, written
 from ..adapters.steps import for_models
@@ -116,7 +116,7 @@ def server(
         client = clients.of(ctx)
         try:
             ran, restarted = await client.run(code, reset, _Progress(ctx.report_progress))
-        except (OSError, RuntimeError, SandboxError) as error:
+        except (OSError, RuntimeError) as error:
             raise ToolError(str(error)) from error
         return tool_result(ran, restarted, max_chars)
 
@@ -154,12 +154,11 @@ class _Client:
                 session = self._session = self._stack.enter_context(self._opens())
             return session, False
         if not reset:
-            failures = RuntimeError, SandboxError
             # Its process may have ended, or a step may run that could not be interrupted.
-            with contextlib.suppress(*failures):
+            with contextlib.suppress(RuntimeError):
                 session.names  # noqa: B018
                 return session, False
-            with contextlib.suppress(*failures):
+            with contextlib.suppress(RuntimeError):
                 session.undo()
                 return session, False
         session.reset()
@@ -454,7 +453,6 @@ def tool_result(ran: Result, restarted: bool, max_chars: int) -> CallToolResult:
 
 
 def cut(text: str, max_chars: int) -> str:
-    """The text, without its middle if it has more than so many characters."""
     return text if len(text) <= max_chars else shortened(text, max_chars)
 
 
