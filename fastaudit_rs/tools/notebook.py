@@ -40,10 +40,10 @@ from .options import (
     allowances,
     asks_for_help,
     completer,
+    line_of,
     magic_parser,
     options_of,
     policy_of,
-    written,
 )
 from .sandbox_cells import SandboxMagics
 from .summary import summary_of, touched_of
@@ -75,21 +75,19 @@ class Permissions:
         try:
             self.options = magic_parser(AUDIT, magic).parse_args(shlex.split(line))
             self.policy = policy_of(self.options)
+            #: The magic with these options.
+            self.line = line_of(magic, self.options)
             self._make = self._guards()
         except (OSError, ValueError) as error:
             raise UsageError(f"{magic}: {error}") from error
         self._make._share(_temporary_files)
 
     def _guards(self) -> Observer | AuditPerms:
-        options, policy = self.options, self.policy._told_in("options", line=self.line())
+        options, policy = self.options, self.policy._told_in("options", line=self.line)
         if options.record:
             return policy.observe(monitor_calls=MONITORING)
         person = asking.Frontend(get_ipython(), options.approvals) if options.ask else None
         return policy.guard(monitor_calls=MONITORING, on_ask=asking.on_ask(options, person))
-
-    def line(self, *more: str) -> str:
-        """The magic with these options, and more."""
-        return " ".join(part for part in (self.magic, written(self.options), *more) if part)
 
     def held(self) -> str:
         if self.options.record:
@@ -128,7 +126,7 @@ class Cell:
                 raise UsageError(f"{AUDIT} guards the cell below it, which is empty")
             if self.guards and isinstance(self.guards[0][1], Guard):
                 # No guard is entered under another one: it would take its place.
-                held = self.guards[0][0].line()
+                held = self.guards[0][0].line
                 raise UsageError(f"{held} guards this cell already: %audit off ends that")
             self.guards.append((permissions, permissions.guard()))
         except UsageError as error:
@@ -329,7 +327,7 @@ class AuditMagics(Magics):
         else:
             denied = list(session.last)
             lines = [
-                session.permissions.line().removeprefix("%audit "),
+                session.permissions.line.removeprefix("%audit "),
                 f"{session.cells} cells guarded, {session.denied} operations denied",
             ]
         shown = self._untold(denied, most=KEPT)

@@ -243,17 +243,17 @@ def lasting(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in vars(options).items() if name in names}
 
 
-def written(options: argparse.Namespace) -> str:
-    """The same as a shell would read them."""
+def line_of(head: str, options: argparse.Namespace) -> str:
+    """The same after other words of a line, as a shell would read them."""
     given = lasting(options)
-    parts: list[str] = []
+    parts = [head]
     for option in TABLE:
         value = given.pop(option.name, None) if option.lasts else None
         for each in value if isinstance(value, list) else [value]:
             if each:
                 word = f"--{option.name}"
-                parts += [word] if option.metavar is None else [word, each]
-    return shlex.join(parts)
+                parts += [word] if option.metavar is None else [word, shlex.quote(each)]
+    return " ".join(parts)
 
 
 def allowances(policy: Policy) -> str:
