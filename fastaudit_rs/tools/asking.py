@@ -15,6 +15,9 @@ from .denials import operation, place_of
 #: The terminal of the process, wherever its standard streams lead.
 TERMINAL = "/dev/tty"
 
+#: Answers that are kept, the one that reaches further first.
+_KEPT: tuple[Answer, ...] = ("pattern", "guard")
+
 #: The beginning of a question, by the effect of the operation; its subject follows.
 _VERBS = {
     "write": "write",
@@ -57,12 +60,6 @@ def name_of(denied: AuditDenied) -> str | None:
     return None if is_same else name
 
 
-def kept_by(denied: AuditDenied) -> Answer | None:
-    """Return the answer that stands for "always"; ``None`` if none is kept."""
-    kept: tuple[Answer, ...] = ("pattern", "guard")
-    return next((answer for answer in kept if answer in denied.answers), None)
-
-
 def added(denied: AuditDenied, answer: Answer) -> str:
     """Return the fields of a policy that an answer adds, as TOML in one line."""
     lines = _merged_approvals("", denied.approval(answer) or {}).splitlines()
@@ -71,7 +68,9 @@ def added(denied: AuditDenied, answer: Answer) -> str:
 
 def ask(denied: AuditDenied, answered: Callable[[str], str | None], file: str | None) -> Answer:
     """Ask until there is an answer. `answered` reads a line, ``None`` at the input's end."""
-    place, name, kept = place_of(denied), name_of(denied), kept_by(denied)
+    place, name = place_of(denied), name_of(denied)
+    #: The answer that stands for "always"; none if the denial takes no answer that is kept.
+    kept = next((each for each in _KEPT if each in denied.answers), None)
     more = [f"by the name {name!r}"] if name is not None else []
     more += [f"at {place}"] if place is not None else []
     more += [f"the rule {denied.rule}" if denied.rule is not None else "no rule allows it"]
@@ -155,20 +154,13 @@ class Terminal:
             data = data[self._write(self._descriptor, data) :]
 
 
-class Frontend:
-    """Asks by ``input()``, of a notebook or of IPython in a terminal."""
+def frontend(shell: Any, file: str | None) -> Callable[[AuditDenied], Answer]:
+    """Return what asks by ``input()``, of a notebook or of IPython in a terminal."""
 
-    def __init__(self, shell: Any, file: str | None = None) -> None:
-        self._shell = shell
-        self._file = file
-
-    def __call__(self, denied: AuditDenied) -> Answer:
-        return ask(denied, self._answered, self._file)
-
-    def _answered(self, text: str) -> str | None:
+    def answered(text: str) -> str | None:
         from IPython.core.error import StdinNotImplementedError
 
-        kernel = getattr(self._shell, "kernel", None)
+        kernel = getattr(shell, "kernel", None)
         read: Callable[[str], str] = input if kernel is None else kernel.raw_input
         try:
             return read(text)
@@ -176,6 +168,8 @@ class Frontend:
             return None
         except StdinNotImplementedError:
             raise RuntimeError("this frontend has no way to ask") from None
+
+    return lambda denied: ask(denied, answered, file)
 
 
 def on_ask(

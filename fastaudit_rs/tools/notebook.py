@@ -86,7 +86,7 @@ class Permissions:
         options, policy = self.options, self.policy._told_in("options", line=self.line)
         if options.record:
             return policy.observe(monitor_calls=MONITORING)
-        person = asking.Frontend(get_ipython(), options.approvals) if options.ask else None
+        person = asking.frontend(get_ipython(), options.approvals) if options.ask else None
         return policy.guard(monitor_calls=MONITORING, on_ask=asking.on_ask(options, person))
 
     def held(self) -> str:
