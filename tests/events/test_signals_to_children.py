@@ -16,7 +16,7 @@ import pytest
 from fastaudit_rs import (  # noqa: F401
     AuditDenied,
     Policy,
-    mk_audit as first_mk_audit,  # noqa: F401
+    mk_audit as first_mk_audit,
     v02,
 )
 
