@@ -70,7 +70,7 @@ def ask(denied: AuditDenied, answered: Callable[[str], str | None], file: str | 
     """Ask until there is an answer. `answered` reads a line, ``None`` at the input's end."""
     place, name = place_of(denied), name_of(denied)
     #: The answer that stands for "always"; none if the denial takes no answer that is kept.
-    kept = next((each for each in _KEPT if each in denied.answers), None)
+    kept: Answer | None = next((each for each in _KEPT if each in denied.answers), None)
     more = [f"by the name {name!r}"] if name is not None else []
     more += [f"at {place}"] if place is not None else []
     more += [f"the rule {denied.rule}" if denied.rule is not None else "no rule allows it"]
