@@ -383,33 +383,20 @@ class Network:
         lookup: bool = True,
         max_connections: int | None = None,
     ) -> Network: ...
-    @property
-    def hosts(self) -> tuple[str, ...] | None:
-        """The hosts that may be reached; ``None`` for all."""
-
-    @property
-    def block(self) -> tuple[str, ...]:
-        """Hosts that may not be reached, whatever ``hosts`` says."""
-
-    @property
-    def ports(self) -> tuple[int | str, ...] | None:
-        """The ports that may be reached; ``None`` for all."""
-
-    @property
-    def listen(self) -> bool | tuple[str, ...]:
-        """The addresses that may be listened at; ``True`` for all."""
-
-    @property
-    def unix(self) -> tuple[str, ...] | None:
-        """Where Unix sockets may be; ``None`` for anywhere."""
-
-    @property
-    def lookup(self) -> bool:
-        """True if the names of hosts that may be reached may be looked up."""
-
-    @property
-    def max_connections(self) -> int | None:
-        """The number of sockets that may be connected at a time; ``None`` for any number."""
+    hosts: Final[tuple[str, ...] | None]
+    """The hosts that may be reached; ``None`` for all."""
+    block: Final[tuple[str, ...]]
+    """Hosts that may not be reached, whatever ``hosts`` says."""
+    ports: Final[tuple[int | str, ...] | None]
+    """The ports that may be reached; ``None`` for all."""
+    listen: Final[bool | tuple[str, ...]]
+    """The addresses that may be listened at; ``True`` for all."""
+    unix: Final[tuple[str, ...] | None]
+    """Where Unix sockets may be; ``None`` for anywhere."""
+    lookup: Final[bool]
+    """True if the names of hosts that may be reached may be looked up."""
+    max_connections: Final[int | None]
+    """The number of sockets that may be connected at a time; ``None`` for any number."""
 
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
 
@@ -612,68 +599,39 @@ class Policy:
         network: bool | Network = True,
         packages: str | Iterable[str] = (),
     ) -> Policy: ...
-    @property
-    def write(self) -> tuple[str, ...] | None:
-        """Where may be written, as given; ``None`` for anywhere."""
+    write: Final[tuple[str, ...] | None]
+    """Where may be written, as given; ``None`` for anywhere."""
+    read: Final[tuple[str, ...] | None]
+    """Where may be read, as given; ``None`` for anywhere."""
+    block: Final[tuple[str, ...]]
+    """The paths that nothing may read or write, as given."""
+    protect: Final[bool | tuple[str, ...]]
+    """The names that are kept from writing; ``True`` for the preset."""
+    max_bytes: Final[int | None]
+    """The bytes that may be written to files; ``None`` for any number."""
+    commands: Final[bool | tuple[str, ...]]
+    """The programs that may be started, as given; ``True`` for all."""
+    env: Final[bool | tuple[str, ...]]
+    """The environment variables that may be set; ``True`` for all but the dangerous ones."""
+    import_allow: Final[tuple[str, ...]]
+    """Packages whose import may do what the policy denies otherwise."""
+    threads: Final[Literal["deny", "inherit"]]
+    """``'inherit'`` if threads may be started, under the same guard; else ``'deny'``."""
+    unknown_events: Final[Literal["allow", "deny"]]
+    """``'allow'`` if unknown audit events pass; else ``'deny'``."""
+    native: Final[bool | Literal["unjudged"] | tuple[str, ...]]
+    """The native modules that may be called; ``True`` for all.
 
-    @property
-    def read(self) -> tuple[str, ...] | None:
-        """Where may be read, as given; ``None`` for anywhere."""
-
-    @property
-    def block(self) -> tuple[str, ...]:
-        """The paths that nothing may read or write, as given."""
-
-    @property
-    def protect(self) -> bool | tuple[str, ...]:
-        """The names that are kept from writing; ``True`` for the preset."""
-
-    @property
-    def max_bytes(self) -> int | None:
-        """The bytes that may be written to files; ``None`` for any number."""
-
-    @property
-    def commands(self) -> bool | tuple[str, ...]:
-        """The programs that may be started, as given; ``True`` for all."""
-
-    @property
-    def env(self) -> bool | tuple[str, ...]:
-        """The environment variables that may be set; ``True`` for all but the dangerous ones."""
-
-    @property
-    def import_allow(self) -> tuple[str, ...]:
-        """Packages whose import may do what the policy denies otherwise."""
-
-    @property
-    def threads(self) -> Literal["deny", "inherit"]:
-        """``'inherit'`` if threads may be started, under the same guard; else ``'deny'``."""
-
-    @property
-    def unknown_events(self) -> Literal["allow", "deny"]:
-        """``'allow'`` if unknown audit events pass; else ``'deny'``."""
-
-    @property
-    def native(self) -> bool | Literal["unjudged"] | tuple[str, ...]:
-        """The native modules that may be called; ``True`` for all.
-
-        ``'unjudged'``: all, and what they do is not judged.
-        """
-
-    @property
-    def on_violation(self) -> Literal["raise", "warn", "log"] | _OnViolation:
-        """The answer to an operation that the policy does not allow."""
-
-    @property
-    def imports(self) -> bool | tuple[str, ...] | dict[str, Any]:
-        """The modules that may be imported; a dict if some are blocked."""
-
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """Packages that may do what they need, as given."""
-
-    @property
-    def network(self) -> bool | Network:
-        """Operations on the network."""
+    ``'unjudged'``: all, and what they do is not judged.
+    """
+    on_violation: Final[Literal["raise", "warn", "log"] | _OnViolation]
+    """The answer to an operation that the policy does not allow."""
+    imports: Final[bool | tuple[str, ...] | dict[str, Any]]
+    """The modules that may be imported; a dict if some are blocked."""
+    packages: Final[tuple[str, ...]]
+    """Packages that may do what they need, as given."""
+    network: Final[bool | Network]
+    """Operations on the network."""
 
     def replace(self, **changes: Any) -> Policy:
         """The same policy with other values for some fields; raises the errors of ``Policy``."""
@@ -942,17 +900,12 @@ class Recording:
     def _keep(self) -> Recording:
         """The same recording, which continues when it is entered again."""
 
-    @property
-    def effects(self) -> list[Effect]:
-        """The operations, in the order in which each was done first."""
-
-    @property
-    def dropped(self) -> int:
-        """The number of decisions left out of `effects`, as there were too many different ones."""
-
-    @property
-    def never_allowed(self) -> list[str]:
-        """The events among them that no policy allows, but a ``before_deny`` may."""
+    effects: Final[list[Effect]]
+    """The operations, in the order in which each was done first."""
+    dropped: Final[int]
+    """The number of decisions left out of `effects`, as there were too many different ones."""
+    never_allowed: Final[list[str]]
+    """The events among them that no policy allows, but a ``before_deny`` may."""
 
     def summary(self) -> str:
         """A table of the operations."""
@@ -977,65 +930,39 @@ class Recording:
 class Effect:
     """An operation under a guard that observes, and how often it was done."""
 
-    @property
-    def event(self) -> str:
-        """The audit event."""
-
-    @property
-    def event_args(self) -> tuple[Any, ...]:
-        """The arguments of the event; objects that are not plain values as their ``repr()``."""
-
-    @property
-    def effect(self) -> str | None:
-        """The effect of the operation: ``'write'``, ``'process'`` and so on; ``docs/events.md``."""
-
-    @property
-    def path(self) -> str | None:
-        """The resolved path of its target."""
-
-    @property
-    def host(self) -> str | None:
-        """The host that was reached."""
-
-    @property
-    def verdict(self) -> str:
-        """``'allowed'``, the field of the policy that does not allow it, or ``'denied'``."""
-
-    @property
-    def count(self) -> int:
-        """The number of times that it was done."""
-
-    @property
-    def tool(self) -> str | None:
-        """The tool that did it with rights of its own; ``None`` if the guest did."""
-
-    @property
-    def call_chain(self) -> tuple[str, ...]:
-        """The functions that led to it the first time, the outermost first."""
+    event: Final[str]
+    """The audit event."""
+    event_args: Final[tuple[Any, ...]]
+    """The arguments of the event; objects that are not plain values as their ``repr()``."""
+    effect: Final[str | None]
+    """The effect of the operation: ``'write'``, ``'process'`` and so on; ``docs/events.md``."""
+    path: Final[str | None]
+    """The resolved path of its target."""
+    host: Final[str | None]
+    """The host that was reached."""
+    verdict: Final[str]
+    """``'allowed'``, the field of the policy that does not allow it, or ``'denied'``."""
+    count: Final[int]
+    """The number of times that it was done."""
+    tool: Final[str | None]
+    """The tool that did it with rights of its own; ``None`` if the guest did."""
+    call_chain: Final[tuple[str, ...]]
+    """The functions that led to it the first time, the outermost first."""
 
 @final
 class Explanation:
     """The answer of `Policy.explain`; as text it is ``'allowed'`` or the message of the denial."""
 
-    @property
-    def allowed(self) -> bool:
-        """True if the event would pass."""
-
-    @property
-    def denied(self) -> AuditDenied | None:
-        """The denial that would be raised."""
-
-    @property
-    def approved_by(self) -> Path | None:
-        """The file of answers that allows what the policy denies."""
-
-    @property
-    def refused_by(self) -> Path | None:
-        """The file of answers that keeps its denial: nobody is asked."""
-
-    @property
-    def rule(self) -> str | None:
-        """The field of the policy that denies it; ``None`` if the event is denied as such."""
+    allowed: Final[bool]
+    """True if the event would pass."""
+    denied: Final[AuditDenied | None]
+    """The denial that would be raised."""
+    approved_by: Final[Path | None]
+    """The file of answers that allows what the policy denies."""
+    refused_by: Final[Path | None]
+    """The file of answers that keeps its denial: nobody is asked."""
+    rule: Final[str | None]
+    """The field of the policy that denies it; ``None`` if the event is denied as such."""
 
 @final
 class AuditPerms:
@@ -1047,9 +974,8 @@ class AuditPerms:
     def _in_force(self) -> bool:
         """Tell whether a guard of this configuration is in force here."""
 
-    @property
-    def tool_id(self) -> int | None:
-        """The ``sys.monitoring`` tool id calls are watched with; ``None`` without a monitor."""
+    tool_id: Final[int | None]
+    """The ``sys.monitoring`` tool id calls are watched with; ``None`` without a monitor."""
 
     def _share(self, files: _TemporaryFiles) -> None:
         """Have guards entered from now on share a directory for temporary files."""
@@ -1111,9 +1037,8 @@ class Tool:
     __qualname__: str
     __signature__: Signature | None
 
-    @property
-    def _is_async(self) -> bool:
-        """True if calls of it are awaited."""
+    _is_async: Final[bool]
+    """True if calls of it are awaited."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -1148,17 +1073,14 @@ class Guard:
         Denials, look-ups and bytes written add up: a cell's statements are run one by one.
         """
 
-    @property
-    def violations(self) -> list[AuditDenied]:
-        """The denials since the guard was entered last, the first thousand, in order.
+    violations: Final[list[AuditDenied]]
+    """The denials since the guard was entered last, the first thousand, in order.
 
-        Also those that the guarded code, or a library, caught. These are new exceptions without a
-        traceback; they have the call chain that was read from the original.
-        """
-
-    @property
-    def violation_count(self) -> int:
-        """The number of denials since the guard was entered last."""
+    Also those that the guarded code, or a library, caught. These are new exceptions without a
+    traceback; they have the call chain that was read from the original.
+    """
+    violation_count: Final[int]
+    """The number of denials since the guard was entered last."""
 
     def __call__(self, function: _Function, /) -> _Function:
         """Decorate a function or coroutine function: each call runs under a guard of its own.
@@ -1206,17 +1128,12 @@ class AuditLog:
             TypeError: The name is not a ``str``.
         """
 
-    @property
-    def name(self) -> str | None:
-        """The name of the guards that write to it."""
-
-    @property
-    def path(self) -> str | None:
-        """The resolved path of its file; ``None`` for a descriptor and a function."""
-
-    @property
-    def lost(self) -> int:
-        """The number of lines of this process that were lost."""
+    name: Final[str | None]
+    """The name of the guards that write to it."""
+    path: Final[str | None]
+    """The resolved path of its file; ``None`` for a descriptor and a function."""
+    lost: Final[int]
+    """The number of lines of this process that were lost."""
 
     def flush(self) -> None:
         """Write the lines that are kept back."""
@@ -1247,44 +1164,27 @@ class AuditCfg:
     It is the argument of the event ``audit_perms.set_config`` that entering a guard raises.
     """
 
-    @property
-    def oks(self) -> tuple[str, ...]:
-        """The approved roots, resolved when the guard was made.
+    oks: Final[tuple[str, ...]]
+    """The approved roots, resolved when the guard was made.
 
-        ``'.'`` is the current directory at the time of each check.
-        """
-
-    @property
-    def before_deny(self) -> _BeforeDeny | None:
-        """The callback that may allow a denied event."""
-
-    @property
-    def on_call(self) -> _OnCall | None:
-        """The callback that may suppress the event of a native call."""
-
-    @property
-    def on_denied(self) -> _OnDenied | None:
-        """The callback that is called with each denial."""
-
-    @property
-    def on_ask(self) -> _OnAsk | None:
-        """The callback that is asked before an operation is denied."""
-
-    @property
-    def data(self) -> Any:
-        """The host data, handed to both callbacks."""
-
-    @property
-    def monitor_calls(self) -> bool:
-        """True if native calls raise ``fastaudit.call``."""
-
-    @property
-    def retire_sites(self) -> bool:
-        """True if a call site is no longer watched after a call of anything but native code."""
-
-    @property
-    def import_allow(self) -> tuple[str, ...]:
-        """The packages whose import may do what is denied otherwise."""
+    ``'.'`` is the current directory at the time of each check.
+    """
+    before_deny: Final[_BeforeDeny | None]
+    """The callback that may allow a denied event."""
+    on_call: Final[_OnCall | None]
+    """The callback that may suppress the event of a native call."""
+    on_denied: Final[_OnDenied | None]
+    """The callback that is called with each denial."""
+    on_ask: Final[_OnAsk | None]
+    """The callback that is asked before an operation is denied."""
+    data: Final[Any]
+    """The host data, handed to both callbacks."""
+    monitor_calls: Final[bool]
+    """True if native calls raise ``fastaudit.call``."""
+    retire_sites: Final[bool]
+    """True if a call site is no longer watched after a call of anything but native code."""
+    import_allow: Final[tuple[str, ...]]
+    """The packages whose import may do what is denied otherwise."""
 
 @final
 class _Denial:
