@@ -148,9 +148,7 @@ class Ending:
     def note(self, denied: AuditDenied) -> None:
         if self.listens and len(self.denials) < KEPT:
             # The raised exception has a traceback, which would keep the program's objects alive.
-            kept = AuditDenied(*denied.args)
-            kept._denial = denied._denial
-            self.denials.append(kept)
+            self.denials.append(denied._denial.exception())
 
     def tell(self) -> None:
         """Report them, in a line each. A copy of the process reports nothing."""
