@@ -41,10 +41,6 @@ class CommandLine:
     #: The module, code or script, and the program's arguments.
     program: list[str]
 
-    def without_interpreter(self) -> list[str]:
-        """The arguments without the options of the interpreter."""
-        return [*self.own, self.kind or "--", *self.program]
-
 
 def split(arguments: Sequence[str], with_value: Collection[str]) -> CommandLine:
     """Separate the options of a command from the program that follows them.
@@ -114,7 +110,9 @@ def prepare(
 ) -> Callable[[], object]:
     """Make a program ready to be run as ``__main__``, with its arguments in ``sys.argv``."""
     code = source_of(kind, program) if source is None else source
-    _look_in(directory_of(kind, program))
+    # Modules are looked for there, and no longer where the interpreter found this command.
+    if not getattr(sys.flags, "safe_path", sys.flags.isolated):
+        sys.path[0] = directory_of(kind, program)
     target, *arguments = program
     sys.argv = program if kind != "-c" else ["-c", *arguments]
     if kind == "-m":
@@ -127,12 +125,6 @@ def prepare(
     if target == "-":
         return _main_module(code, "<stdin>")
     return _main_module(code, target, __file__=os.path.abspath(target))
-
-
-def _look_in(directory: str) -> None:
-    """Look for modules there, and no longer where the interpreter found this command."""
-    if not getattr(sys.flags, "safe_path", sys.flags.isolated):
-        sys.path[0] = directory
 
 
 def _main_module(source: str | bytes, name: str, **names: object) -> Callable[[], object]:

@@ -39,14 +39,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if own is None or not own.get_default("runs"):
         options = _parse(parser, words)
     else:
-        line = split(words[1:], _with_value(own))
+        known = own._option_string_actions.items()
+        line = split(words[1:], {name for name, action in known if action.nargs != 0})
         options = _parse(parser, [words[0], *line.interpreter, *line.own])
         if not line.program:
             own.error("name a script, or -m, -c or -")
         if line.interpreter and getattr(options, "sandbox", False):
             own.error("-u, -O, -W and -X do not reach into a sandbox")
         if line.interpreter:
-            start_again(line.interpreter, [words[0], *line.without_interpreter()])
+            program = [line.kind or "--", *line.program]
+            start_again(line.interpreter, [words[0], *line.own, *program])
         options.kind, options.program = line.kind, line.program
     command: Callable[[argparse.Namespace], int] = options.command
     return command(options)
@@ -60,11 +62,6 @@ def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namesp
         hint = f" (did you mean {near[0]}?)" if near else ""
         own.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     return options
-
-
-def _with_value(parser: argparse.ArgumentParser) -> set[str]:
-    options = parser._option_string_actions.items()
-    return {name for name, action in options if action.nargs != 0}
 
 
 def _parser() -> argparse.ArgumentParser:
