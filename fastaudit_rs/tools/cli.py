@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import difflib
 import os
 import shlex
 import sys
@@ -15,7 +14,7 @@ from .. import Network, Policy, Recording, __version__, programs
 from .._native import MONITORING
 from ..programs import DENIED, TIMED_OUT, prepare, split, start_again
 from . import mcp_command, run_command
-from .options import ANY, LEARN, MCP, RUN, TRACE, add_options, options_of, policy_of
+from .options import ANY, LEARN, MCP, RUN, TRACE, add_options, hinted, options_of, policy_of
 from .run_command import exit_status, wrong
 
 DESCRIPTION = "Run Python programs under a policy, from the shell."
@@ -58,9 +57,7 @@ def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namesp
     options, unknown = parser.parse_known_args(words)
     if unknown:
         own = _commands(parser).get(words[0], parser)
-        near = difflib.get_close_matches(unknown[0], own._option_string_actions, 1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        own.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        own.error(hinted(own, f"unrecognized arguments: {' '.join(unknown)}"))
     return options
 
 

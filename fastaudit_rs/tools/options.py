@@ -147,6 +147,16 @@ def add_options(parser: argparse.ArgumentParser, surface: str) -> None:
             parser.add_argument(*option.names.split(), help=option.text, **kind)
 
 
+def hinted(parser: argparse.ArgumentParser, message: str) -> str:
+    """The message of a parser with the nearest option to one that it does not have."""
+    from .._near import near
+
+    options = parser._option_string_actions
+    wrong = (word for word in message.split() if word[0] == "-" and word not in options)
+    found = (near(word.partition("=")[0], options) for word in wrong)
+    return message + "".join(f" (did you mean {option}?)" for option in found if option)
+
+
 def policy_of(options: argparse.Namespace) -> Policy:
     """The policy of the options, which its hints name. Their directories are resolved now."""
     policy = DEFAULT if options.policy is None else Policy.from_toml(options.policy)
@@ -339,17 +349,9 @@ class MagicParser(argparse.ArgumentParser):
     """A parser whose errors name the nearest option and show the usage."""
 
     def error(self, message: str) -> NoReturn:
-        import difflib
-        import re
-
         from IPython.core.error import UsageError
 
-        options = self._option_string_actions
-        for word in re.findall(r"--[\w-]+", message):
-            near = difflib.get_close_matches(word, options, n=1)
-            if near and word not in options:
-                message += f" (the near one is {near[0]})"
-        raise UsageError(f"{message}\n{self.format_usage().strip()}")
+        raise UsageError(f"{hinted(self, message)}\n{self.format_usage().strip()}")
 
 
 def magic_parser(magic: str, prog: str | None = None) -> argparse.ArgumentParser:
