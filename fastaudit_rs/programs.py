@@ -147,15 +147,12 @@ def parts(
 ) -> list[CodeType]:
     """Compile code in two parts, the last of which has the value of its last expression."""
     tree: Any = compile(code, file, "exec", _ast.PyCF_ONLY_AST | flags, dont_inherit=True)
+    trees = [(tree, "exec")]
     last = tree.body[-1] if tree.body else None
-    if not isinstance(last, _ast.Expr) or not wanted(last):
-        return [compile(tree, file, "exec", flags, dont_inherit=True)]
-    tree.body.pop()
-    expression = _ast.Expression(last.value)
-    return [
-        compile(tree, file, "exec", flags, dont_inherit=True),
-        compile(expression, file, "eval", flags, dont_inherit=True),
-    ]
+    if isinstance(last, _ast.Expr) and wanted(last):
+        tree.body.pop()
+        trees.append((_ast.Expression(last.value), "eval"))
+    return [compile(each, file, mode, flags, dont_inherit=True) for each, mode in trees]
 
 
 def exit_status(code: Any) -> int:
