@@ -239,7 +239,7 @@ def merged(before: Policy, recording: Recording) -> Policy:
 
 
 def _both(one: Any, other: Any) -> Any:
-    """Return both values of a field; these words stand for everything, ``False`` for nothing."""
+    """Return both values of a field, of which three stand for everything, ``False`` for nothing."""
     for everything in ("unjudged", True, None):
         if everything in (one, other):
             return everything

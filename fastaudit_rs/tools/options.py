@@ -7,6 +7,7 @@ and what the one command or the one magic has. Hints and traces are worded in th
 import argparse
 import math
 import os
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -152,8 +153,8 @@ def hinted(parser: argparse.ArgumentParser, message: str) -> str:
     from .._near import near
 
     options = parser._option_string_actions
-    wrong = (word for word in message.split() if word[0] == "-" and word not in options)
-    found = (near(word.partition("=")[0], options) for word in wrong)
+    named = re.findall(r"(?<!\S)-[\w-]+", message)
+    found = (near(name, options) for name in named if name not in options)
     return message + "".join(f" (did you mean {option}?)" for option in found if option)
 
 

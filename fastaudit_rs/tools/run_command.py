@@ -199,6 +199,7 @@ def _run_until(seconds: float) -> None:
     if child == 0:
         return
     _pass_on(child)
+    # The second one, if the first does not end it.
     ends = [signal.SIGTERM, signal.SIGKILL]
 
     def end(number: int, frame: object) -> None:
