@@ -17,7 +17,8 @@ fn main() {
     }
 }
 
-/// Writes each docstring of the stub to a file that is named after its class and function.
+/// Writes each docstring of the stub to a file that is named after its class and its function or
+/// field.
 #[cfg(feature = "python")]
 fn docstrings() {
     const STUB: &str = "fastaudit_rs/_native.pyi";
@@ -35,6 +36,8 @@ fn docstrings() {
         } else if let Some(name) = name("def ") {
             class = if is_top { "" } else { class };
             named = Some([class, name].join(".").trim_matches('.').to_owned());
+        } else if let Some((field, _)) = text.split_once(": Final[") {
+            named = (!is_top).then(|| format!("{class}.{field}"));
         } else if let Some(first) = text.strip_prefix("\"\"\"") {
             let mut doc = vec![first];
             while !doc[doc.len() - 1].ends_with("\"\"\"") {

@@ -40,11 +40,8 @@ _LATER = {
 }
 
 # pyright: reportUnsupportedDunderAll=false
-# It does not see what is imported later. The two names for IPython are left out: `import *` is also
-# used where IPython is not installed.
+# The names for IPython are left out: `import *` is also used where it is not installed.
 __all__ = [
-    "Answer",
-    "Approvals",
     "AuditCfg",
     "AuditDenied",
     "AuditLog",
@@ -53,24 +50,15 @@ __all__ = [
     "Effect",
     "Explanation",
     "Guard",
-    "Limits",
     "Network",
     "Policy",
     "Recording",
-    "Request",
-    "Result",
-    "Sandbox",
-    "SandboxError",
-    "SandboxManager",
-    "Secret",
-    "Session",
     "Tool",
     "ToolError",
     "__version__",
-    "guarded",
-    "install_as_fastaudit",
     "installed_policy",
     "mk_audit",
+    *(name for name in _LATER if not name.endswith("_ipython_extension")),
 ]
 
 

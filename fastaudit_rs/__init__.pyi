@@ -5,47 +5,22 @@ Without "as" some tools take a stub's imports for its own names.
 
 from ._native import (
     AuditCfg as AuditCfg,
-)
-from ._native import (
     AuditLog as AuditLog,
-)
-from ._native import (
     AuditPerms as AuditPerms,
-)
-from ._native import (
     Effect as Effect,
-)
-from ._native import (
     Explanation as Explanation,
-)
-from ._native import (
     Guard as Guard,
-)
-from ._native import (
     Network as Network,
-)
-from ._native import (
     Policy as Policy,
-)
-from ._native import (
     Recording as Recording,
-)
-from ._native import (
     Tool as Tool,
-)
-from ._native import (
     __version__ as __version__,
-)
-from ._native import (
     installed_policy as installed_policy,
 )
-from .approvals import Answer as Answer
-from .approvals import Approvals as Approvals
+from .approvals import Answer as Answer, Approvals as Approvals
 from .as_fastaudit import install_as_fastaudit as install_as_fastaudit
 from .core import mk_audit as mk_audit
-from .denied import AuditDenied as AuditDenied
-from .denied import AuditWarning as AuditWarning
-from .denied import ToolError as ToolError
+from .denied import AuditDenied as AuditDenied, AuditWarning as AuditWarning, ToolError as ToolError
 from .guarded_functions import guarded as guarded
 from .results import Result as Result
 from .sandbox.host.manager import SandboxManager as SandboxManager
@@ -55,36 +30,7 @@ from .sandbox.limits import Limits as Limits
 from .sandbox.secrets import Secret as Secret
 from .sessions.base import Session as Session
 from .timeline import Request as Request
-from .tools.notebook import load_ipython_extension as load_ipython_extension
-from .tools.notebook import unload_ipython_extension as unload_ipython_extension
-
-__all__ = [
-    "Answer",
-    "Approvals",
-    "AuditCfg",
-    "AuditDenied",
-    "AuditLog",
-    "AuditPerms",
-    "AuditWarning",
-    "Effect",
-    "Explanation",
-    "Guard",
-    "Limits",
-    "Network",
-    "Policy",
-    "Recording",
-    "Request",
-    "Result",
-    "Sandbox",
-    "SandboxError",
-    "SandboxManager",
-    "Secret",
-    "Session",
-    "Tool",
-    "ToolError",
-    "__version__",
-    "guarded",
-    "install_as_fastaudit",
-    "installed_policy",
-    "mk_audit",
-]
+from .tools.notebook import (
+    load_ipython_extension as load_ipython_extension,
+    unload_ipython_extension as unload_ipython_extension,
+)

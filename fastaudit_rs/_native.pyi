@@ -16,54 +16,6 @@ from .dask import GuardPlugin
 from .denied import AuditDenied
 from .sessions.base import Session
 
-__all__ = [
-    "MONITORING",
-    "AuditCfg",
-    "AuditLog",
-    "AuditPerms",
-    "Effect",
-    "Explanation",
-    "Guard",
-    "Network",
-    "Observer",
-    "Policy",
-    "Recording",
-    "Tool",
-    "_ActiveCall",
-    "_CallTracker",
-    "_Child",
-    "_Children",
-    "_Confinement",
-    "_Denial",
-    "_Directory",
-    "_DiskWatch",
-    "_Interrupts",
-    "_TemporaryFiles",
-    "__version__",
-    "_audit_state",
-    "_descriptor_of",
-    "_enter_worker",
-    "_govern",
-    "_governing",
-    "_hold_sockets",
-    "_in_tool",
-    "_json_extent",
-    "_listeners",
-    "_lxml_monitor",
-    "_merged_approvals",
-    "_mk_audit_02",
-    "_native_tables",
-    "_own_directory",
-    "_raise_violations",
-    "_remove_directory",
-    "_run_in",
-    "_tool_arguments",
-    "_tool_result",
-    "_use_tracker",
-    "installed_policy",
-    "mk_audit",
-]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Data = TypeVar("_Data")
 _Result = TypeVar("_Result")
@@ -134,8 +86,7 @@ def mk_audit(
             root that does not exist warns, unless it looks like a file that will be made.
         before_deny: ``before_deny(event, args, frame, msg, data)``, called before an event is
             denied. A true answer allows it. ``frame`` is the innermost Python frame. Its exceptions
-            go to the guarded code. An event that is denied while it runs is denied without asking
-            it again.
+            go to the guarded code.
         on_call: ``on_call(caller, callee, fn, code, off, data)``, called before a native call
             raises ``fastaudit.call``. ``False`` suppresses the event;
             ``sys.monitoring.DISABLE`` does so for the call site. Needs ``monitor_calls``.
@@ -150,18 +101,16 @@ def mk_audit(
             of the standard library. Code runs at nearly full speed, but native code called there
             later is not seen. Needs ``monitor_calls``.
         on_denied: ``on_denied(denied)``, called with the ``AuditDenied`` before it is raised. Its
-            exceptions become the cause of the denial. An event that is denied while it runs is
-            denied without telling it.
+            exceptions become the cause of the denial.
         on_ask: ``on_ask(denied)``, called with the ``AuditDenied`` before it is raised, and after
             ``before_deny``, for an answer: ``'once'`` (or ``True``) allows this operation,
             ``'guard'`` this subject for as long as the factory lives, ``'pattern'`` its directory,
             program, package or host with its port, and ``'deny'`` (``False``, ``None``) nothing.
             ``'never'`` denies that pattern, or that subject, without asking any more.
             ``denied.answers`` has those that can be given. Its exceptions become the cause of the
-            denial, and so does any other answer. It runs under the guard; an event that is denied
-            while it runs is denied without asking it. A coroutine function is run by the event loop
-            that runs now, while the guarded code waits in another thread. `Approvals` keeps the
-            answers in a file.
+            denial, and so does any other answer. A coroutine function is run by the event loop that
+            runs now, while the guarded code waits in another thread. `Approvals` keeps the answers
+            in a file.
         ask_seconds: The seconds that a coroutine function has for its answer; ``None`` for any
             number. When they are over the operation is denied.
         log: An `AuditLog`, or the path of one, for the decisions under guards of this factory.
@@ -189,8 +138,9 @@ def mk_audit(
             hook refused ours.
         PermissionError: Called inside a guard.
 
-    The first call installs one audit hook (PEP 578) for the life of the process. Raises the audit
-    event ``audit_perms.set_config`` with ``oks``.
+    Callbacks run under the guard. An event that is denied while one of them runs is denied without
+    calling any. The first call installs one audit hook (PEP 578) for the life of the process.
+    Raises the audit event ``audit_perms.set_config`` with ``oks``.
 
     For example::
 
@@ -226,24 +176,18 @@ def _mk_audit_02(
     first guard is made.
 
     Args:
-        oks: Approved roots, an iterable of ``str``, ``bytes`` or ``os.PathLike``. Each is expanded
-            (``'~'``) and resolved now, links included; ``'.'`` stands for the current directory at
-            the time of each check. No roots: nothing may be written. ``None``: everything.
+        oks: Approved roots, as for ``fastaudit_rs.mk_audit``; ``None`` approves every path.
         before_deny: ``before_deny(event, args, frame, msg, data, calls)``, called before an event
             is denied. A true answer allows it. ``msg`` has the call chain, and where the guard was
             entered if that was in another thread or task. For ``fastaudit.call`` the third argument
             is the call chain. ``calls`` are the tracked calls in progress (`fastaudit_rs.calls`); a
             function that takes five arguments is called without them.
-        on_call: ``on_call(caller, callee, fn, code, off, data, calls)``, called before a native
-            call raises ``fastaudit.call``. ``False`` suppresses the event;
-            ``sys.monitoring.DISABLE`` does so for the call site. Needs ``monitor_calls``.
+        on_call: ``on_call(caller, callee, fn, code, off, data, calls)``, as for
+            ``fastaudit_rs.mk_audit``.
         data: Any object; handed to both callbacks.
-        tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; by default 3 or another
-            free one (``AuditPerms.tool_id``).
-        monitor_calls: True if calls of native code that is not in the standard library raise the
-            audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669): before, ``True`` is an
-            error; without the argument calls are not watched there, which a ``RuntimeWarning`` says
-            once in a process.
+        tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5.
+        monitor_calls: True if native calls raise ``fastaudit.call``, as for
+            ``fastaudit_rs.mk_audit``.
         allow_imports: Modules whose import may do what is denied otherwise, with those below them.
         packages: Packages that may do what they need, as for ``fastaudit_rs.mk_audit``.
 
@@ -252,19 +196,13 @@ def _mk_audit_02(
         ``audit_perms.set_data(d)`` replaces ``data``, ``audit_perms.add_imports(*mods)`` adds to
         ``allow_imports``.
 
-    Raises:
-        TypeError: An argument has the wrong type; the message names it.
-        ValueError: A root holds a NUL or cannot be encoded, or ``tool_id`` is out of range.
-        RuntimeError: ``monitor_calls`` on a Python without ``sys.monitoring``; a tool id in use;
-            ``on_call`` without ``monitor_calls``; another audit hook refused ours.
-        PermissionError: Called inside a guard.
+    Raises the errors of ``fastaudit_rs.mk_audit``.
     """
 
 def _enter_worker(policy: Policy, monitor_calls: bool, mark: str) -> None:
     """Put a policy in force in a worker of a pool, for good.
 
-    Raises:
-        RuntimeError: A guard is active, or a policy is installed.
+    `RuntimeError` if a guard is active, or a policy is installed.
     """
 
 def _govern(path: _Path) -> None:
@@ -288,18 +226,10 @@ class _Interrupts:
         """Let this thread be interrupted from now on."""
 
     def end(self) -> bool:
-        """Let it be interrupted no longer.
-
-        Returns:
-            True if one more interrupt is going to arrive, in the place of one that may wait.
-        """
+        """Let it be interrupted no longer; true if one more interrupt is going to arrive."""
 
     def interrupt(self) -> bool:
-        """Raise ``KeyboardInterrupt`` in the thread.
-
-        Returns:
-            True if it is going to be raised; false if it waits for a function of the host too.
-        """
+        """Raise ``KeyboardInterrupt`` there; false if it waits for a function of the host."""
 
     def hold(self) -> None:
         """Let the interrupts of this thread wait: it enters a function of the host."""
@@ -308,11 +238,7 @@ class _Interrupts:
         """Undo `hold`, and raise what waited."""
 
 def _own_directory() -> bool:
-    """Give this thread, and those that it starts, a current directory of their own.
-
-    Returns:
-        True if the system lets a thread have one: Linux alone.
-    """
+    """Give this thread, and those that it starts, their own current directory; true on Linux."""
 
 def _run_in(
     context: Context,
@@ -329,17 +255,9 @@ def _in_tool() -> bool:
 def _tool_arguments(
     name: str, parameters: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Copies of the arguments of a tool, by value.
+    """Copies of the arguments of a tool, by value; ``parameters`` has those by position first.
 
-    Args:
-        name: The name of the tool, for errors.
-        parameters: The names of its parameters, those by position first.
-        args: The arguments by position.
-        kwargs: The arguments by name.
-
-    Raises:
-        TypeError: One is no data.
-        ValueError: They are too large, or nested too deep.
+    `TypeError` if one is no data, `ValueError` if they are too large, or nested too deep.
     """
 
 def _tool_result(name: str, result: object) -> Any:
@@ -365,14 +283,8 @@ def _hold_sockets(roots: Sequence[_Path], directory: _Path, is_alone: bool) -> N
     from now on, if the system lets a thread have its own, and it has no privileges (capabilities)
     any more. Linux alone.
 
-    Args:
-        roots: The directories, and files, which open nothing.
-        directory: The current directory.
-        is_alone: True to move the thread, and those that it starts, into an empty network of their
-            own, if the system lets it: it takes a privilege, ``CAP_SYS_ADMIN``.
-
-    Raises:
-        OSError: The kernel refuses.
+    With ``is_alone`` they are moved into an empty network of their own, if the system lets it: it
+    takes a privilege, ``CAP_SYS_ADMIN``. `OSError` if the kernel refuses.
     """
 
 def _listeners() -> list[int]:
@@ -381,14 +293,8 @@ def _listeners() -> list[int]:
 def _descriptor_of(thread: int, descriptor: int) -> int:
     """Take a descriptor of the process of a thread, as one of this process: pidfd_getfd(2).
 
-    The two are one open file: its options and its position are shared. Linux alone.
-
-    Args:
-        thread: The number of the thread.
-        descriptor: The number of the descriptor there.
-
-    Raises:
-        OSError: There is no such thread or descriptor, or this process may not trace the other.
+    The two are one open file: its options and its position are shared. Linux alone. `OSError` if
+    there is no such thread or descriptor, or this process may not trace the other.
     """
 
 def _remove_directory(path: _Path) -> None:
@@ -410,9 +316,7 @@ def _audit_state() -> dict[str, Any]:
 def _merged_approvals(text: str, more: dict[str, Any], never: bool = False) -> str:
     """The text of a file of answers with more permissions, or more that nobody is asked for.
 
-    Raises:
-        ValueError: The text or a field is not that of answers; the message names the line or the
-            field.
+    `ValueError` names the line or the field that is not that of answers.
     """
 
 def _lxml_monitor(
@@ -479,33 +383,20 @@ class Network:
         lookup: bool = True,
         max_connections: int | None = None,
     ) -> Network: ...
-    @property
-    def hosts(self) -> tuple[str, ...] | None:
-        """The hosts that may be reached; ``None`` for all."""
-
-    @property
-    def block(self) -> tuple[str, ...]:
-        """Hosts that may not be reached, whatever ``hosts`` says."""
-
-    @property
-    def ports(self) -> tuple[int | str, ...] | None:
-        """The ports that may be reached; ``None`` for all."""
-
-    @property
-    def listen(self) -> bool | tuple[str, ...]:
-        """The addresses that may be listened at; ``True`` for all."""
-
-    @property
-    def unix(self) -> tuple[str, ...] | None:
-        """Where Unix sockets may be; ``None`` for anywhere."""
-
-    @property
-    def lookup(self) -> bool:
-        """True if the names of hosts that may be reached may be looked up."""
-
-    @property
-    def max_connections(self) -> int | None:
-        """The number of sockets that may be connected at a time; ``None`` for any number."""
+    hosts: Final[tuple[str, ...] | None]
+    """The hosts that may be reached; ``None`` for all."""
+    block: Final[tuple[str, ...]]
+    """Hosts that may not be reached, whatever ``hosts`` says."""
+    ports: Final[tuple[int | str, ...] | None]
+    """The ports that may be reached; ``None`` for all."""
+    listen: Final[bool | tuple[str, ...]]
+    """The addresses that may be listened at; ``True`` for all."""
+    unix: Final[tuple[str, ...] | None]
+    """Where Unix sockets may be; ``None`` for anywhere."""
+    lookup: Final[bool]
+    """True if the names of hosts that may be reached may be looked up."""
+    max_connections: Final[int | None]
+    """The number of sockets that may be connected at a time; ``None`` for any number."""
 
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
 
@@ -514,11 +405,8 @@ class _Child:
     """This process, a child that runs code of a sandbox: it ends with its parent.
 
     It can send signals to itself and to its own children alone, if the kernel can enforce this.
-    POSIX alone.
-
-    Raises:
-        OSError: The kernel refuses.
-        RuntimeError: A guard is active, or a policy is installed.
+    POSIX alone. `OSError` if the kernel refuses, `RuntimeError` if a guard is active, or a policy
+    is installed.
     """
 
     def __new__(cls, children: _Children) -> Self: ...
@@ -526,12 +414,7 @@ class _Child:
         """Copy the process; the copy does nothing until something comes from the socket `host`.
 
         It ends when the other end of that is gone. When it goes on, its `channel` is `host`.
-
-        Returns:
-            The number of the copy; 0 in the copy, as it goes on.
-
-        Raises:
-            OSError: It cannot be copied.
+        Returns its number, in the copy 0; `OSError` if it cannot be copied.
         """
 
     def end(self, status: int) -> NoReturn:
@@ -541,118 +424,63 @@ class _Child:
 class _Children:
     """The children of this process: from now on also their orphaned children.
 
-    It is no longer killed when its own parent ends. POSIX alone.
-
-    Raises:
-        OSError: The kernel refuses.
+    It is no longer killed when its own parent ends. POSIX alone. `OSError` if the kernel refuses.
     """
 
     def __new__(cls) -> Self: ...
     def confine(self, policy: Policy, memory_files: bool) -> None:
-        """Give up all privileges, and filter system calls, for good.
+        """Give up all privileges, and filter system calls, for good: the policy's network remains.
 
-        Args:
-            policy: Its network is the one that there may be.
-            memory_files: True if there may be files in memory.
-
-        Raises:
-            OSError: The kernel refuses, or it is not Linux on a 64-bit machine. It may be confined
-                in part.
+        `OSError` if the kernel refuses, or it is not Linux on a 64-bit machine. It may be confined
+        in part then.
         """
 
     def resolved(self, policy: Policy) -> Policy:
         """Return the same policy, whose paths each child takes to lead where they lead now.
 
         The kernel has the supervisor of a sandbox look at each file that is opened, so that
-        looking them up again in each child takes longer than the rest of a short run.
-
-        Raises:
-            OSError: A path of the policy cannot be looked up.
-            ValueError: A path of it leads nowhere.
+        looking them up again in each child takes longer than the rest of a short run. `OSError` if
+        one cannot be looked up, `ValueError` if it leads nowhere.
         """
 
     def fork(self) -> int:
-        """Copy the process, as ``os.fork()`` does, without its warning of threads.
-
-        Raises:
-            OSError: It cannot be copied.
-        """
+        """Copy the process, as ``os.fork()`` does, without its warning of threads."""
 
     def status(self, child: int, host: int) -> int:
         """Wait for the end of a child; return its exit status, or minus the number of a signal.
 
         When the other end of the socket `host` is gone, all of them end, this process too.
-
-        Raises:
-            OSError: There is no such child.
         """
 
     def status_or_word(self, child: int, host: int) -> int | None:
-        """Return what `status` does; ``None`` if `host` has something to say before.
-
-        Raises:
-            OSError: There is no such child.
-        """
+        """Return what `status` does; ``None`` if `host` has something to say before."""
 
     def end(self, patience: float, kept: list[int] = ...) -> bool:
-        """Wait for all but `kept` to end, and kill them after some seconds.
-
-        Returns:
-            True if no others are left.
-        """
+        """Wait for all but `kept`, and kill them after some seconds; true if no others are left."""
 
 @final
 class _Directory:
     """The directory of a sandbox, in which no link is followed and regular files alone are opened.
 
-    A name is a list of its parts. POSIX alone; tested on Linux.
-
-    Raises:
-        OSError: It cannot be opened.
+    A name is a list of its parts. POSIX alone; tested on Linux. `OSError` for what cannot be done,
+    `ValueError` if a link leads there, `RuntimeError` once it is closed.
     """
 
     def __new__(cls, path: _Path) -> Self: ...
     def write(self, name: list[str], data: bytes) -> None:
-        """Write a file, and make the directories that it is in.
-
-        Raises:
-            OSError: It cannot be written, or is no regular file.
-            RuntimeError: It is closed.
-            ValueError: A link leads there.
-        """
+        """Write a regular file, and make the directories that it is in."""
 
     def read(self, name: list[str], max_bytes: int) -> bytes:
-        """Read a file.
-
-        Raises:
-            OSError: It cannot be read, is no regular file, or has more than so many bytes.
-            RuntimeError: It is closed.
-            ValueError: A link leads there.
-        """
+        """Read a regular file; `OSError` if it has more than so many bytes."""
 
     def names(self) -> list[str]:
-        """The names of all files, in order, but those longer than a path can be.
-
-        Raises:
-            OSError: The names are longer than 256 MB together.
-            RuntimeError: It is closed.
-        """
+        """The names of all files, in order, but those longer than a path can be: 256 MB at most."""
 
     def begin(self) -> int:
-        """Begin a run, and return its number.
-
-        Raises:
-            RuntimeError: It is closed.
-        """
+        """Begin a run, and return its number."""
 
     def end(self, run: int) -> list[str]:
-        """End a run; return the names of the files that changed meanwhile, in order.
-
-        Names of 16 MB together at most.
-
-        Raises:
-            RuntimeError: It is closed.
-        """
+        """End a run; return the names of the files that changed, in order: 16 MB at most."""
 
     def close(self) -> None:
         """Close it."""
@@ -661,16 +489,8 @@ class _Directory:
 class _DiskWatch:
     """Looks at the bytes that a directory takes, in a thread of its own, until they are too many.
 
-    The pauses are ten times as long as a look takes, and 50 ms at least.
-
-    Args:
-        directory: The directory.
-        most: The bytes that may be in it.
-        process: A process: the files of the directory count that it and its descendants have open
-            and that have no name any more.
-
-    Raises:
-        OSError: The directory cannot be opened.
+    The pauses are ten times as long as a look takes, and 50 ms at least. Files of the directory
+    without a name count too, if ``process`` or a descendant of it has them open.
     """
 
     def __new__(cls, directory: _Path, most: int, process: int | None) -> Self: ...
@@ -692,12 +512,7 @@ class _Confinement:
 
     def __new__(cls, policy: Policy, needed: Iterable[str]) -> Self: ...
     def enter(self) -> None:
-        """Confine the current thread, for good.
-
-        Raises:
-            OSError: The kernel cannot.
-            RuntimeError: It is the main thread.
-        """
+        """Confine the current thread, for good; `RuntimeError` if it is the main thread."""
 
 @final
 class Policy:
@@ -784,68 +599,39 @@ class Policy:
         network: bool | Network = True,
         packages: str | Iterable[str] = (),
     ) -> Policy: ...
-    @property
-    def write(self) -> tuple[str, ...] | None:
-        """Where may be written, as given; ``None`` for anywhere."""
+    write: Final[tuple[str, ...] | None]
+    """Where may be written, as given; ``None`` for anywhere."""
+    read: Final[tuple[str, ...] | None]
+    """Where may be read, as given; ``None`` for anywhere."""
+    block: Final[tuple[str, ...]]
+    """The paths that nothing may read or write, as given."""
+    protect: Final[bool | tuple[str, ...]]
+    """The names that are kept from writing; ``True`` for the preset."""
+    max_bytes: Final[int | None]
+    """The bytes that may be written to files; ``None`` for any number."""
+    commands: Final[bool | tuple[str, ...]]
+    """The programs that may be started, as given; ``True`` for all."""
+    env: Final[bool | tuple[str, ...]]
+    """The environment variables that may be set; ``True`` for all but the dangerous ones."""
+    import_allow: Final[tuple[str, ...]]
+    """Packages whose import may do what the policy denies otherwise."""
+    threads: Final[Literal["deny", "inherit"]]
+    """``'inherit'`` if threads may be started, under the same guard; else ``'deny'``."""
+    unknown_events: Final[Literal["allow", "deny"]]
+    """``'allow'`` if unknown audit events pass; else ``'deny'``."""
+    native: Final[bool | Literal["unjudged"] | tuple[str, ...]]
+    """The native modules that may be called; ``True`` for all.
 
-    @property
-    def read(self) -> tuple[str, ...] | None:
-        """Where may be read, as given; ``None`` for anywhere."""
-
-    @property
-    def block(self) -> tuple[str, ...]:
-        """The paths that nothing may read or write, as given."""
-
-    @property
-    def protect(self) -> bool | tuple[str, ...]:
-        """The names that are kept from writing; ``True`` for the preset."""
-
-    @property
-    def max_bytes(self) -> int | None:
-        """The bytes that may be written to files; ``None`` for any number."""
-
-    @property
-    def commands(self) -> bool | tuple[str, ...]:
-        """The programs that may be started, as given; ``True`` for all."""
-
-    @property
-    def env(self) -> bool | tuple[str, ...]:
-        """The environment variables that may be set; ``True`` for all but the dangerous ones."""
-
-    @property
-    def import_allow(self) -> tuple[str, ...]:
-        """Packages whose import may do what the policy denies otherwise."""
-
-    @property
-    def threads(self) -> Literal["deny", "inherit"]:
-        """``'inherit'`` if threads may be started, under the same guard; else ``'deny'``."""
-
-    @property
-    def unknown_events(self) -> Literal["allow", "deny"]:
-        """``'allow'`` if unknown audit events pass; else ``'deny'``."""
-
-    @property
-    def native(self) -> bool | Literal["unjudged"] | tuple[str, ...]:
-        """The native modules that may be called; ``True`` for all.
-
-        ``'unjudged'``: all, and what they do is not judged.
-        """
-
-    @property
-    def on_violation(self) -> Literal["raise", "warn", "log"] | _OnViolation:
-        """The answer to an operation that the policy does not allow."""
-
-    @property
-    def imports(self) -> bool | tuple[str, ...] | dict[str, Any]:
-        """The modules that may be imported; a dict if some are blocked."""
-
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """Packages that may do what they need, as given."""
-
-    @property
-    def network(self) -> bool | Network:
-        """Operations on the network."""
+    ``'unjudged'``: all, and what they do is not judged.
+    """
+    on_violation: Final[Literal["raise", "warn", "log"] | _OnViolation]
+    """The answer to an operation that the policy does not allow."""
+    imports: Final[bool | tuple[str, ...] | dict[str, Any]]
+    """The modules that may be imported; a dict if some are blocked."""
+    packages: Final[tuple[str, ...]]
+    """Packages that may do what they need, as given."""
+    network: Final[bool | Network]
+    """Operations on the network."""
 
     def replace(self, **changes: Any) -> Policy:
         """The same policy with other values for some fields; raises the errors of ``Policy``."""
@@ -931,15 +717,8 @@ class Policy:
         of it: where may be written and read, whether programs may start, whether TCP may be used.
         This holds until the thread ends, for native code and for the threads and programs that it
         starts too. The rest of the process stays free. ``docs/sandbox.md`` says what is not
-        covered.
-
-        Args:
-            function: The function to call, with a copy of the current context (PEP 567).
-            args: Its arguments.
-            kwargs: Its arguments by name.
-
-        Returns:
-            The result of the function. Its exceptions are raised.
+        covered. The function has a copy of the current context (PEP 567); its result is returned,
+        and its exceptions are raised.
 
         Raises:
             AuditDenied: The guard denied something.
@@ -1040,9 +819,7 @@ class Policy:
     def _name_rule(self, name: str, port: int, /) -> str | None:
         """Return the rule that denies connecting to a host by its name, without looking it up.
 
-        Args:
-            name: The name, in lower case, without a dot at its end.
-            port: The port.
+        The name is in lower case, without a dot at its end.
         """
 
     def explain(
@@ -1123,17 +900,12 @@ class Recording:
     def _keep(self) -> Recording:
         """The same recording, which continues when it is entered again."""
 
-    @property
-    def effects(self) -> list[Effect]:
-        """The operations, in the order in which each was done first."""
-
-    @property
-    def dropped(self) -> int:
-        """The number of decisions left out of `effects`, as there were too many different ones."""
-
-    @property
-    def never_allowed(self) -> list[str]:
-        """The events among them that no policy allows, but a ``before_deny`` may."""
+    effects: Final[list[Effect]]
+    """The operations, in the order in which each was done first."""
+    dropped: Final[int]
+    """The number of decisions left out of `effects`, as there were too many different ones."""
+    never_allowed: Final[list[str]]
+    """The events among them that no policy allows, but a ``before_deny`` may."""
 
     def summary(self) -> str:
         """A table of the operations."""
@@ -1158,65 +930,39 @@ class Recording:
 class Effect:
     """An operation under a guard that observes, and how often it was done."""
 
-    @property
-    def event(self) -> str:
-        """The audit event."""
-
-    @property
-    def event_args(self) -> tuple[Any, ...]:
-        """The arguments of the event; objects that are not plain values as their ``repr()``."""
-
-    @property
-    def effect(self) -> str | None:
-        """The effect of the operation: ``'write'``, ``'process'`` and so on; ``docs/events.md``."""
-
-    @property
-    def path(self) -> str | None:
-        """The resolved path of its target."""
-
-    @property
-    def host(self) -> str | None:
-        """The host that was reached."""
-
-    @property
-    def verdict(self) -> str:
-        """``'allowed'``, the field of the policy that does not allow it, or ``'denied'``."""
-
-    @property
-    def count(self) -> int:
-        """The number of times that it was done."""
-
-    @property
-    def tool(self) -> str | None:
-        """The tool that did it with rights of its own; ``None`` if the guest did."""
-
-    @property
-    def call_chain(self) -> tuple[str, ...]:
-        """The functions that led to it the first time, the outermost first."""
+    event: Final[str]
+    """The audit event."""
+    event_args: Final[tuple[Any, ...]]
+    """The arguments of the event; objects that are not plain values as their ``repr()``."""
+    effect: Final[str | None]
+    """The effect of the operation: ``'write'``, ``'process'`` and so on; ``docs/events.md``."""
+    path: Final[str | None]
+    """The resolved path of its target."""
+    host: Final[str | None]
+    """The host that was reached."""
+    verdict: Final[str]
+    """``'allowed'``, the field of the policy that does not allow it, or ``'denied'``."""
+    count: Final[int]
+    """The number of times that it was done."""
+    tool: Final[str | None]
+    """The tool that did it with rights of its own; ``None`` if the guest did."""
+    call_chain: Final[tuple[str, ...]]
+    """The functions that led to it the first time, the outermost first."""
 
 @final
 class Explanation:
     """The answer of `Policy.explain`; as text it is ``'allowed'`` or the message of the denial."""
 
-    @property
-    def allowed(self) -> bool:
-        """True if the event would pass."""
-
-    @property
-    def denied(self) -> AuditDenied | None:
-        """The denial that would be raised."""
-
-    @property
-    def approved_by(self) -> Path | None:
-        """The file of answers that allows what the policy denies."""
-
-    @property
-    def refused_by(self) -> Path | None:
-        """The file of answers that keeps its denial: nobody is asked."""
-
-    @property
-    def rule(self) -> str | None:
-        """The field of the policy that denies it; ``None`` if the event is denied as such."""
+    allowed: Final[bool]
+    """True if the event would pass."""
+    denied: Final[AuditDenied | None]
+    """The denial that would be raised."""
+    approved_by: Final[Path | None]
+    """The file of answers that allows what the policy denies."""
+    refused_by: Final[Path | None]
+    """The file of answers that keeps its denial: nobody is asked."""
+    rule: Final[str | None]
+    """The field of the policy that denies it; ``None`` if the event is denied as such."""
 
 @final
 class AuditPerms:
@@ -1228,9 +974,8 @@ class AuditPerms:
     def _in_force(self) -> bool:
         """Tell whether a guard of this configuration is in force here."""
 
-    @property
-    def tool_id(self) -> int | None:
-        """The ``sys.monitoring`` tool id calls are watched with; ``None`` without a monitor."""
+    tool_id: Final[int | None]
+    """The ``sys.monitoring`` tool id calls are watched with; ``None`` without a monitor."""
 
     def _share(self, files: _TemporaryFiles) -> None:
         """Have guards entered from now on share a directory for temporary files."""
@@ -1292,9 +1037,8 @@ class Tool:
     __qualname__: str
     __signature__: Signature | None
 
-    @property
-    def _is_async(self) -> bool:
-        """True if calls of it are awaited."""
+    _is_async: Final[bool]
+    """True if calls of it are awaited."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -1329,17 +1073,14 @@ class Guard:
         Denials, look-ups and bytes written add up: a cell's statements are run one by one.
         """
 
-    @property
-    def violations(self) -> list[AuditDenied]:
-        """The denials since the guard was entered last, the first thousand, in order.
+    violations: Final[list[AuditDenied]]
+    """The denials since the guard was entered last, the first thousand, in order.
 
-        Also those that the guarded code, or a library, caught. These are new exceptions without a
-        traceback; they have the call chain that was read from the original.
-        """
-
-    @property
-    def violation_count(self) -> int:
-        """The number of denials since the guard was entered last."""
+    Also those that the guarded code, or a library, caught. These are new exceptions without a
+    traceback; they have the call chain that was read from the original.
+    """
+    violation_count: Final[int]
+    """The number of denials since the guard was entered last."""
 
     def __call__(self, function: _Function, /) -> _Function:
         """Decorate a function or coroutine function: each call runs under a guard of its own.
@@ -1387,17 +1128,12 @@ class AuditLog:
             TypeError: The name is not a ``str``.
         """
 
-    @property
-    def name(self) -> str | None:
-        """The name of the guards that write to it."""
-
-    @property
-    def path(self) -> str | None:
-        """The resolved path of its file; ``None`` for a descriptor and a function."""
-
-    @property
-    def lost(self) -> int:
-        """The number of lines of this process that were lost."""
+    name: Final[str | None]
+    """The name of the guards that write to it."""
+    path: Final[str | None]
+    """The resolved path of its file; ``None`` for a descriptor and a function."""
+    lost: Final[int]
+    """The number of lines of this process that were lost."""
 
     def flush(self) -> None:
         """Write the lines that are kept back."""
@@ -1418,10 +1154,7 @@ class AuditLog:
     def _take(self, seconds: float) -> bytes | None:
         """Wait for lines and take them; ``None`` once it is closed.
 
-        The thread is the log's own from the first call on.
-
-        Raises:
-            RuntimeError: It is another thread, or the log has a file.
+        The thread is the log's own from the first call on; others get a `RuntimeError`.
         """
 
 @final
@@ -1431,93 +1164,55 @@ class AuditCfg:
     It is the argument of the event ``audit_perms.set_config`` that entering a guard raises.
     """
 
-    @property
-    def oks(self) -> tuple[str, ...]:
-        """The approved roots, resolved when the guard was made.
+    oks: Final[tuple[str, ...]]
+    """The approved roots, resolved when the guard was made.
 
-        ``'.'`` is the current directory at the time of each check.
-        """
-
-    @property
-    def before_deny(self) -> _BeforeDeny | None:
-        """The callback that may allow a denied event."""
-
-    @property
-    def on_call(self) -> _OnCall | None:
-        """The callback that may suppress the event of a native call."""
-
-    @property
-    def on_denied(self) -> _OnDenied | None:
-        """The callback that is called with each denial."""
-
-    @property
-    def on_ask(self) -> _OnAsk | None:
-        """The callback that is asked before an operation is denied."""
-
-    @property
-    def data(self) -> Any:
-        """The host data, handed to both callbacks."""
-
-    @property
-    def monitor_calls(self) -> bool:
-        """True if native calls raise ``fastaudit.call``."""
-
-    @property
-    def retire_sites(self) -> bool:
-        """True if a call site is no longer watched after a call of anything but native code."""
-
-    @property
-    def import_allow(self) -> tuple[str, ...]:
-        """The packages whose import may do what is denied otherwise."""
+    ``'.'`` is the current directory at the time of each check.
+    """
+    before_deny: Final[_BeforeDeny | None]
+    """The callback that may allow a denied event."""
+    on_call: Final[_OnCall | None]
+    """The callback that may suppress the event of a native call."""
+    on_denied: Final[_OnDenied | None]
+    """The callback that is called with each denial."""
+    on_ask: Final[_OnAsk | None]
+    """The callback that is asked before an operation is denied."""
+    data: Final[Any]
+    """The host data, handed to both callbacks."""
+    monitor_calls: Final[bool]
+    """True if native calls raise ``fastaudit.call``."""
+    retire_sites: Final[bool]
+    """True if a call site is no longer watched after a call of anything but native code."""
+    import_allow: Final[tuple[str, ...]]
+    """The packages whose import may do what is denied otherwise."""
 
 @final
 class _Denial:
     """The notes of a guard on a denial; `AuditDenied` documents what it tells."""
 
     def __new__(cls, message: str) -> _Denial: ...
-    @property
-    def event(self) -> str: ...
-    @property
-    def event_args(self) -> tuple[Any, ...]: ...
-    @property
-    def message(self) -> str: ...
-    @property
-    def effect(self) -> str | None: ...
-    @property
-    def path(self) -> str | None: ...
-    @property
-    def resolved(self) -> str | None: ...
-    @property
-    def link(self) -> str | None: ...
-    @property
-    def rule(self) -> str | None: ...
-    @property
-    def host(self) -> str | None: ...
-    @property
-    def command(self) -> str | None: ...
-    @property
-    def callee(self) -> str | None: ...
-    @property
-    def roots(self) -> tuple[str, ...]: ...
-    @property
-    def tool(self) -> str | None: ...
-    @property
-    def library(self) -> str | None: ...
-    @property
-    def package(self) -> str | None: ...
-    @property
-    def place(self) -> str | None: ...
-    @property
-    def origin(self) -> str | None: ...
-    @property
-    def hint(self) -> str | None: ...
-    @property
-    def suggestion(self) -> dict[str, Any] | None: ...
-    @property
-    def answers(self) -> list[Answer]: ...
+    event: Final[str]
+    event_args: Final[tuple[Any, ...]]
+    message: Final[str]
+    effect: Final[str | None]
+    path: Final[str | None]
+    resolved: Final[str | None]
+    link: Final[str | None]
+    rule: Final[str | None]
+    host: Final[str | None]
+    command: Final[str | None]
+    callee: Final[str | None]
+    roots: Final[tuple[str, ...]]
+    tool: Final[str | None]
+    library: Final[str | None]
+    package: Final[str | None]
+    place: Final[str | None]
+    origin: Final[str | None]
+    hint: Final[str | None]
+    suggestion: Final[dict[str, Any] | None]
+    answers: Final[list[Answer]]
     def approval(self, answer: Answer) -> dict[str, Any] | None: ...
-    @property
-    def answer(self) -> str | None: ...
+    answer: Final[str | None]
     def call_chain(self, traceback: TracebackType | None) -> tuple[str, ...]: ...
     def exception(self) -> AuditDenied: ...
     def text(self, traceback: TracebackType | None) -> str: ...

@@ -89,17 +89,12 @@ MADE = "get_ipython()."
 
 
 class Hinted(Protocol):
-    """A denial: what was denied, and what would allow it."""
+    """A denial: the first line of its text, and the setting that would allow it."""
 
     @property
-    def message(self) -> str:
-        """The first line of its text."""
-        ...
-
+    def message(self) -> str: ...
     @property
-    def hint(self) -> str | None:
-        """The setting that would allow it."""
-        ...
+    def hint(self) -> str | None: ...
 
 
 def render(denied: Hinted, error: BaseException) -> list[str]:

@@ -59,8 +59,7 @@ def install_as_fastaudit(version: str | None = None) -> str:
 
 def _installed() -> str | None:
     # Importing it takes ten times as long as this package.
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as version_of
+    from importlib.metadata import PackageNotFoundError, version as version_of
 
     try:
         return version_of("fastaudit")

@@ -6,13 +6,14 @@ take the argument ``calls`` get the calls in progress.
 """
 
 from collections import namedtuple
+from contextlib import contextmanager
 from functools import wraps
 
-from ._native import _ActiveCall, _CallTracker, _use_tracker
+from ._native import _CallTracker, _use_tracker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, NamedTuple, TypeVar
 
     _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -48,18 +49,23 @@ class CallTracker(_CallTracker):
         name: The name of its context variable, a ``str``.
     """
 
+    @contextmanager
     def track(
         self,
         fn: "Any",
         args: "Sequence[Any] | None" = (),
         kwargs: "Mapping[str, Any] | None" = None,
-    ) -> "_Tracking":
+    ) -> "Iterator[TrackedCall]":
         """Track the block of a ``with`` statement as a call of ``fn``; gives the `TrackedCall`."""
         module = getattr(fn, "__module__", None)
         qualname = getattr(fn, "__qualname__", getattr(fn, "__name__", None))
         name = f"{module}.{qualname}" if module and qualname else qualname
         call = TrackedCall(fn, tuple(args or ()), dict(kwargs or {}), module, qualname, name)
-        return _Tracking(self, call)
+        begun = self._begin(call)
+        try:
+            yield call
+        finally:
+            self._end(begun)
 
     def wrap(self, fn: "_Function") -> "_Function":
         """Track the calls of a coroutine function; any other function is returned as it is."""
@@ -76,27 +82,6 @@ class CallTracker(_CallTracker):
 
         tracked._fastaudit_orig = fn  # type: ignore[attr-defined]
         return tracked  # type: ignore[return-value]
-
-
-class _Tracking:
-    """Tracks one call while it is entered."""
-
-    __slots__ = ("_begun", "_call", "_tracker")
-
-    def __init__(self, tracker: CallTracker, call: TrackedCall) -> None:
-        self._tracker = tracker
-        self._call = call
-        self._begun: _ActiveCall | None = None
-
-    def __enter__(self) -> TrackedCall:
-        self._begun = self._tracker._begin(self._call)
-        return self._call
-
-    def __exit__(self, *error: object) -> None:
-        begun, self._begun = self._begun, None
-        if begun is None:
-            raise RuntimeError("this call is not tracked")
-        self._tracker._end(begun)
 
 
 _tracker = CallTracker()

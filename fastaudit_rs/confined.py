@@ -29,11 +29,6 @@ SYSTEM = (
 USERS = ("/etc/passwd", "/etc/group")
 
 
-class _Outcome:
-    value: Any = None
-    error: BaseException | None = None
-
-
 def call(
     policy: Policy,
     function: Callable[..., Any],
@@ -46,28 +41,30 @@ def call(
     places = (*(policy.write or ()), *(policy.read or ()), *policy.block)
     path = () if policy.read is None else tuple(sys.path)
     audit_perms, confinement = _rings(policy, tuple(map(os.path.realpath, places)), path)
-    outcome = _Outcome()
+    value: Any = None
+    error: BaseException | None = None
 
     def run() -> None:
+        nonlocal value, error
         try:
             confinement.enter()
             with audit_perms():
-                outcome.value = function(*args, **(kwargs or {}))
-        except BaseException as error:
-            outcome.error = error
+                value = function(*args, **(kwargs or {}))
+        except BaseException as raised:
+            error = raised
 
     context = contextvars.copy_context()
     name = f"confined {getattr(function, '__name__', '')}".rstrip()
     thread = threading.Thread(target=context.run, args=(run,), name=name, daemon=True)
     thread.start()
     thread.join()
-    if outcome.error is not None:
-        try:
-            raise outcome.error
-        finally:
-            # The traceback has this frame: a cycle.
-            outcome.error = None
-    return outcome.value
+    if error is None:
+        return value
+    try:
+        raise error
+    finally:
+        # The traceback has this frame: a cycle.
+        error = None
 
 
 @functools.lru_cache(maxsize=64)

@@ -45,12 +45,8 @@ class Guarded(Generic[P, R]):
                 "guarded(policy), or register policy.worker_plugin()"
             )
         guard = policy.guard(monitor_calls=MONITORING)()
-        is_coroutine = inspect.iscoroutinefunction(self.function)
-        if is_coroutine:
-            # As a decorator it holds until the coroutine has ended.
-            return guard(self.function)(*args, **kwargs)
-        with guard:
-            return self.function(*args, **kwargs)
+        # As a decorator it holds until the coroutine of a coroutine function has ended.
+        return guard(self.function)(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<guarded {getattr(self.function, '__qualname__', self.function)}>"

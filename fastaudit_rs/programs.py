@@ -41,10 +41,6 @@ class CommandLine:
     #: The module, code or script, and the program's arguments.
     program: list[str]
 
-    def without_interpreter(self) -> list[str]:
-        """The arguments without the options of the interpreter."""
-        return [*self.own, self.kind or "--", *self.program]
-
 
 def split(arguments: Sequence[str], with_value: Collection[str]) -> CommandLine:
     """Separate the options of a command from the program that follows them.
@@ -114,7 +110,9 @@ def prepare(
 ) -> Callable[[], object]:
     """Make a program ready to be run as ``__main__``, with its arguments in ``sys.argv``."""
     code = source_of(kind, program) if source is None else source
-    _look_in(directory_of(kind, program))
+    # Modules are looked for there, and no longer where the interpreter found this command.
+    if not getattr(sys.flags, "safe_path", sys.flags.isolated):
+        sys.path[0] = directory_of(kind, program)
     target, *arguments = program
     sys.argv = program if kind != "-c" else ["-c", *arguments]
     if kind == "-m":
@@ -127,12 +125,6 @@ def prepare(
     if target == "-":
         return _main_module(code, "<stdin>")
     return _main_module(code, target, __file__=os.path.abspath(target))
-
-
-def _look_in(directory: str) -> None:
-    """Look for modules there, and no longer where the interpreter found this command."""
-    if not getattr(sys.flags, "safe_path", sys.flags.isolated):
-        sys.path[0] = directory
 
 
 def _main_module(source: str | bytes, name: str, **names: object) -> Callable[[], object]:
@@ -155,15 +147,12 @@ def parts(
 ) -> list[CodeType]:
     """Compile code in two parts, the last of which has the value of its last expression."""
     tree: Any = compile(code, file, "exec", _ast.PyCF_ONLY_AST | flags, dont_inherit=True)
+    trees = [(tree, "exec")]
     last = tree.body[-1] if tree.body else None
-    if not isinstance(last, _ast.Expr) or not wanted(last):
-        return [compile(tree, file, "exec", flags, dont_inherit=True)]
-    tree.body.pop()
-    expression = _ast.Expression(last.value)
-    return [
-        compile(tree, file, "exec", flags, dont_inherit=True),
-        compile(expression, file, "eval", flags, dont_inherit=True),
-    ]
+    if isinstance(last, _ast.Expr) and wanted(last):
+        tree.body.pop()
+        trees.append((_ast.Expression(last.value), "eval"))
+    return [compile(each, file, mode, flags, dont_inherit=True) for each, mode in trees]
 
 
 def exit_status(code: Any) -> int:

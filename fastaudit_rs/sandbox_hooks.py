@@ -6,7 +6,8 @@
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from ._native import Policy, _raise_violations, installed_policy
 from .denied import AuditDenied, SandboxViolation
@@ -60,15 +61,10 @@ class SandboxPolicy:
                 raise TypeError(f"{field} must be an iterable, not one {type(value).__name__}")
             if value is not None:
                 object.__setattr__(self, field, tuple(value))
-        for field in (
-            "block_network",
-            "block_subprocess",
-            "block_dangerous_imports",
-            "log_violations",
-            "raise_on_violation",
-        ):
-            if not isinstance(getattr(self, field), bool):
-                raise TypeError(f"{field} must be True or False, not {getattr(self, field)!r}")
+        for switch in fields(self):
+            value = getattr(self, switch.name)
+            if isinstance(switch.default, bool) and not isinstance(value, bool):
+                raise TypeError(f"{switch.name} must be True or False, not {value!r}")
         self.to_policy()
 
     def to_policy(self) -> Policy:
@@ -78,16 +74,12 @@ class SandboxPolicy:
             TypeError: A field has the wrong type.
             ValueError: A path or a module's name is not accepted.
         """
-        blocked = (*self.blocked_modules,)
-        if self.block_dangerous_imports:
-            blocked = (*blocked, *DANGEROUS_MODULES)
-        if self.raise_on_violation:
-            policy = Policy()
-        elif self.log_violations:
-            policy = Policy(on_violation="log")
-        else:
-            policy = Policy(on_violation=_proceed)
-        return policy.replace(
+        dangerous = DANGEROUS_MODULES if self.block_dangerous_imports else ()
+        on_violation: Any = "raise"
+        if not self.raise_on_violation:
+            on_violation = "log" if self.log_violations else _proceed
+        return Policy(
+            on_violation=on_violation,
             write=self.allowed_paths,
             block=self.blocked_paths,
             protect=False,
@@ -95,7 +87,7 @@ class SandboxPolicy:
             env=True,
             threads="inherit",
             native=True,
-            imports={"block": blocked},
+            imports={"block": (*self.blocked_modules, *dangerous)},
             network=not self.block_network,
         )
 

@@ -94,7 +94,7 @@ def target_of(told: Mapping[str, Any]) -> str | None:
     """The target of a decision or of a recorded effect; ``None`` if it names none."""
     if (host := told.get("host")) is not None:
         # A recording has the port in the address of a socket alone, or beside the host.
-        ports = (arg[1] for arg in told["args"] if isinstance(arg, list) and len(arg) > 1)
+        ports = (arg[1] for arg in told.get("args", ()) if isinstance(arg, list) and len(arg) > 1)
         port = told.get("port", next(ports, None))
         return f"{host}:{port}" if isinstance(port, int) else str(host)
     for key in ("path", "command", "variable", "module"):
@@ -105,7 +105,7 @@ def target_of(told: Mapping[str, Any]) -> str | None:
 
 def of_request(request: Request) -> Act:
     """A request over the network."""
-    target = repr(request).removeprefix("<Request ").removesuffix(">").split(": ")[0]
+    target = str(request).split(": ")[0]
     if request.status is not None:
         target += f" ({request.status})"
     return Act(request.time, "request", target, request.verdict, request.rule)

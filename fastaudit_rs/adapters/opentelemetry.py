@@ -11,6 +11,7 @@ from opentelemetry._logs import LoggerProvider, LogRecord, SeverityNumber, get_l
 from opentelemetry.context import get_current
 
 from .. import __version__
+from ..timeline import target_of
 
 #: The names that the semantic conventions have for keys of a line
 #: (<https://opentelemetry.io/docs/specs/semconv/registry/attributes/>).
@@ -93,9 +94,7 @@ def attributes(told: Mapping[str, Any]) -> dict[str, Any]:
 def _words(told: Mapping[str, Any]) -> str:
     if "lost" in told:
         return f"{told['lost']} decisions were lost"
-    target = told.get("path") or told.get("host") or told.get("command") or told.get("variable")
     by = f" by {told['rule']}" if told.get("rule") else ""
-    words = [f"{told['verdict']}{by}: {told['event']}"]
-    if target is not None:
-        words.append(" ".join(map(str, target)) if isinstance(target, list) else str(target))
-    return " ".join(words)
+    words = f"{told['verdict']}{by}: {told['event']}"
+    target = target_of(told)
+    return words if target is None else f"{words} {target}"

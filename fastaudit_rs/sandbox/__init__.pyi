@@ -2,8 +2,7 @@
 
 from ..results import Result as Result
 from ..timeline import Request as Request
-from .host.manager import HistoryEntry as HistoryEntry
-from .host.manager import SandboxManager as SandboxManager
+from .host.manager import HistoryEntry as HistoryEntry, SandboxManager as SandboxManager
 from .host.pool import Pool as Pool
 from .host.process import SandboxError as SandboxError
 from .host.review import Change as Change

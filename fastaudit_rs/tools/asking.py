@@ -15,6 +15,9 @@ from .denials import operation, place_of
 #: The terminal of the process, wherever its standard streams lead.
 TERMINAL = "/dev/tty"
 
+#: Answers that are kept, the one that reaches further first.
+_KEPT: tuple[Answer, ...] = ("pattern", "guard")
+
 #: The beginning of a question, by the effect of the operation; its subject follows.
 _VERBS = {
     "write": "write",
@@ -57,12 +60,6 @@ def name_of(denied: AuditDenied) -> str | None:
     return None if is_same else name
 
 
-def kept_by(denied: AuditDenied) -> Answer | None:
-    """Return the answer that stands for "always"; ``None`` if none is kept."""
-    kept: tuple[Answer, ...] = ("pattern", "guard")
-    return next((answer for answer in kept if answer in denied.answers), None)
-
-
 def added(denied: AuditDenied, answer: Answer) -> str:
     """Return the fields of a policy that an answer adds, as TOML in one line."""
     lines = _merged_approvals("", denied.approval(answer) or {}).splitlines()
@@ -71,43 +68,42 @@ def added(denied: AuditDenied, answer: Answer) -> str:
 
 def ask(denied: AuditDenied, answered: Callable[[str], str | None], file: str | None) -> Answer:
     """Ask until there is an answer. `answered` reads a line, ``None`` at the input's end."""
-    place, name, kept = place_of(denied), name_of(denied), kept_by(denied)
+    place, name = place_of(denied), name_of(denied)
+    #: The answer that stands for "always"; none if the denial takes no answer that is kept.
+    kept: Answer | None = next((each for each in _KEPT if each in denied.answers), None)
     more = [f"by the name {name!r}"] if name is not None else []
     more += [f"at {place}"] if place is not None else []
     more += [f"the rule {denied.rule}" if denied.rule is not None else "no rule allows it"]
-    keys = ["[y]es once", *(["[a]lways"] if kept is not None else []), "[n]o"]
-    keys += [*(["ne[v]er"] if kept is not None else []), "[?]"]
+    answers: dict[str, Answer] = {"y": "once", "yes": "once", "n": "deny", "no": "deny"}
+    keys = "[y]es once / [n]o / [?]"
+    if kept is not None:
+        answers |= {"a": kept, "always": kept, "v": "never", "never": "never"}
+        keys = "[y]es once / [a]lways / [n]o / ne[v]er / [?]"
     about = printable(", ".join([denied.event, *more]))
     head = f"┌ The program asks to {subject(denied)}\n│ {about}\n"
-    prompt = f"└ Allow it? {' / '.join(keys)}: "
+    prompt = f"└ Allow it? {keys}: "
     text = head + prompt
     while True:
         line = answered(text)
         if line is None:
             return "deny"
         word = line.strip().lower()
-        if word in ("y", "yes"):
-            return "once"
-        if word in ("n", "no"):
-            return "deny"
-        if word in ("a", "always") and kept is not None:
-            return kept
-        if word in ("v", "never") and kept is not None:
-            return "never"
-        text = "".join(f"│ {line}\n" for line in _explained(denied, kept, file)) + prompt
-        if word != "?":
-            text = prompt
+        if word in answers:
+            return answers[word]
+        text = prompt
+        if word == "?":
+            told = _explained(denied, kept, file)
+            text = "".join(f"│ {line}\n" for line in told) + prompt
 
 
 def _explained(denied: AuditDenied, kept: Answer | None, file: str | None) -> list[str]:
     until = "until this ends" if file is None else f"also later: it is added to {printable(file)}"
-    never = f"v: denied without a question: {added(denied, 'never')}, {until}"
-    return [
-        f"y: {subject(denied)}, this once",
-        *([f"a: {added(denied, kept)}, {until}"] if kept is not None else []),
-        "n: it is denied, as the end of the input says as well; Ctrl-C ends the program too",
-        *([never] if kept is not None else []),
-    ]
+    once = f"y: {subject(denied)}, this once"
+    no = "n: it is denied, as the end of the input says as well; Ctrl-C ends the program too"
+    if kept is None:
+        return [once, no]
+    always = f"a: {added(denied, kept)}, {until}"
+    return [once, always, no, f"v: denied without a question: {added(denied, 'never')}, {until}"]
 
 
 class Terminal:
@@ -158,20 +154,13 @@ class Terminal:
             data = data[self._write(self._descriptor, data) :]
 
 
-class Frontend:
-    """Asks by ``input()``, of a notebook or of IPython in a terminal."""
+def frontend(shell: Any, file: str | None) -> Callable[[AuditDenied], Answer]:
+    """Return what asks by ``input()``, of a notebook or of IPython in a terminal."""
 
-    def __init__(self, shell: Any, file: str | None = None) -> None:
-        self._shell = shell
-        self._file = file
-
-    def __call__(self, denied: AuditDenied) -> Answer:
-        return ask(denied, self._answered, self._file)
-
-    def _answered(self, text: str) -> str | None:
+    def answered(text: str) -> str | None:
         from IPython.core.error import StdinNotImplementedError
 
-        kernel = getattr(self._shell, "kernel", None)
+        kernel = getattr(shell, "kernel", None)
         read: Callable[[str], str] = input if kernel is None else kernel.raw_input
         try:
             return read(text)
@@ -179,6 +168,8 @@ class Frontend:
             return None
         except StdinNotImplementedError:
             raise RuntimeError("this frontend has no way to ask") from None
+
+    return lambda denied: ask(denied, answered, file)
 
 
 def on_ask(

@@ -2,20 +2,19 @@
 
 import argparse
 import contextlib
-import difflib
 import os
 import shlex
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Literal, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn
 
-from .. import Network, Policy, Recording, __version__
+from .. import Network, Policy, Recording, __version__, programs
 from .._native import MONITORING
 from ..programs import DENIED, TIMED_OUT, prepare, split, start_again
 from . import mcp_command, run_command
-from .options import ANY, LEARN, MCP, RUN, TRACE, add_options, options_of, policy_of
+from .options import ANY, LEARN, MCP, RUN, TRACE, add_options, hinted, options_of, policy_of
 from .run_command import exit_status, wrong
 
 DESCRIPTION = "Run Python programs under a policy, from the shell."
@@ -39,14 +38,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if own is None or not own.get_default("runs"):
         options = _parse(parser, words)
     else:
-        line = split(words[1:], _with_value(own))
+        known = own._option_string_actions.items()
+        line = split(words[1:], {name for name, action in known if action.nargs != 0})
         options = _parse(parser, [words[0], *line.interpreter, *line.own])
         if not line.program:
             own.error("name a script, or -m, -c or -")
         if line.interpreter and getattr(options, "sandbox", False):
             own.error("-u, -O, -W and -X do not reach into a sandbox")
         if line.interpreter:
-            start_again(line.interpreter, [words[0], *line.without_interpreter()])
+            program = [line.kind or "--", *line.program]
+            start_again(line.interpreter, [words[0], *line.own, *program])
         options.kind, options.program = line.kind, line.program
     command: Callable[[argparse.Namespace], int] = options.command
     return command(options)
@@ -56,15 +57,8 @@ def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namesp
     options, unknown = parser.parse_known_args(words)
     if unknown:
         own = _commands(parser).get(words[0], parser)
-        near = difflib.get_close_matches(unknown[0], own._option_string_actions, 1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        own.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        own.error(hinted(own, f"unrecognized arguments: {' '.join(unknown)}"))
     return options
-
-
-def _with_value(parser: argparse.ArgumentParser) -> set[str]:
-    options = parser._option_string_actions.items()
-    return {name for name, action in options if action.nargs != 0}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,36 +67,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fastaudit-rs {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    run = commands.add_parser(
-        "run", help="run a program under a policy", epilog=EPILOG, allow_abbrev=False
-    )
-    run.set_defaults(command=run_command.run)
-    learn = commands.add_parser(
-        "learn", help="run a program and print the policy that it needs", allow_abbrev=False
-    )
-    learn.set_defaults(command=_learn)
-    trace = commands.add_parser(
-        "trace", help="run a program and show what it touched", epilog=EPILOG, allow_abbrev=False
-    )
-    trace.set_defaults(command=_trace)
-    for parser_of_program, name in ((run, RUN), (learn, LEARN), (trace, TRACE)):
-        add_options(parser_of_program, name)
-        _add_program(parser_of_program)
-    mcp = commands.add_parser(
-        "mcp",
-        help="serve a tool that runs Python, by the Model Context Protocol",
-        description=mcp_command.DESCRIPTION,
-        epilog=mcp_command.EPILOG,
-        allow_abbrev=False,
-    )
-    mcp.set_defaults(command=mcp_command.run)
-    add_options(mcp, MCP)
-    doctor = commands.add_parser("doctor", help="say what can be enforced here", allow_abbrev=False)
-    doctor.set_defaults(command=_doctor)
-    completion = commands.add_parser(
-        "completion", help="print the completion of this command for a shell", allow_abbrev=False
-    )
-    completion.set_defaults(command=_completion)
+
+    def add(
+        name: str, command: Callable[[argparse.Namespace], int], text: str, **more: Any
+    ) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, allow_abbrev=False, **more)
+        made.set_defaults(command=command)
+        add_options(made, name)
+        return made
+
+    _add_program(add(RUN, run_command.run, "run a program under a policy", epilog=EPILOG))
+    _add_program(add(LEARN, _learn, "run a program and print the policy that it needs"))
+    _add_program(add(TRACE, _trace, "run a program and show what it touched", epilog=EPILOG))
+    more = {"description": mcp_command.DESCRIPTION, "epilog": mcp_command.EPILOG}
+    text = "serve a tool that runs Python, by the Model Context Protocol"
+    add(MCP, mcp_command.run, text, **more)
+    add("doctor", _doctor, "say what can be enforced here")
+    completion = add("completion", _completion, "print the completion of this command for a shell")
     completion.add_argument("shell", choices=["bash", "zsh", "fish", "tcsh"])
     return parser
 
@@ -193,7 +174,7 @@ def _recorded(recording: Recording, program: Callable[[], object]) -> int:
         try:
             status = exit_status(program)
         except SystemExit as end:
-            status = _status_of(end)
+            status = programs.exit_status(end.code)
         if os.getpid() != process:
             # In a copy that the program made: the first process reports the recording.
             raise SystemExit(status)
@@ -231,22 +212,11 @@ def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPar
     return dict(commands.choices)
 
 
-def _status_of(end: SystemExit) -> int:
-    """Return the status with which the interpreter would exit."""
-    if end.code is None or isinstance(end.code, int):
-        return end.code or 0
-    print(end.code, file=sys.stderr)
-    return 1
-
-
 def script() -> NoReturn:
     sys.exit(main())
 
 
 # Policies that grow with each run of a program.
-
-_Value = TypeVar("_Value")
-_Native: TypeAlias = bool | Literal["unjudged"] | tuple[str, ...]
 
 
 def merged(before: Policy, recording: Recording) -> Policy:
@@ -254,13 +224,13 @@ def merged(before: Policy, recording: Recording) -> Policy:
     new = recording.suggest()
     exceeded = {done.verdict for done in recording.effects}
     return new.replace(
-        write=_places(before.write, new.write),
-        read=_places(before.read, new.read),
-        commands=_either(before.commands, new.commands),
-        env=_either(before.env, new.env),
-        import_allow=_union(before.import_allow, new.import_allow),
-        native=_native(before.native, new.native),
-        packages=_union(before.packages, new.packages),
+        write=_outermost(_both(before.write, new.write)),
+        read=_outermost(_both(before.read, new.read)),
+        commands=_both(before.commands, new.commands),
+        env=_both(before.env, new.env),
+        import_allow=_both(before.import_allow, new.import_allow),
+        native=_both(before.native, new.native),
+        packages=_both(before.packages, new.packages),
         threads="deny" if before.threads == new.threads == "deny" else "inherit",
         max_bytes=None if "max_bytes" in exceeded else before.max_bytes,
         on_violation=before.on_violation,
@@ -268,37 +238,19 @@ def merged(before: Policy, recording: Recording) -> Policy:
     )
 
 
-def _union(one: tuple[_Value, ...], other: tuple[_Value, ...]) -> tuple[_Value, ...]:
-    return tuple(dict.fromkeys((*one, *other)))
+def _both(one: Any, other: Any) -> Any:
+    """Return both values of a field, of which three stand for everything, ``False`` for nothing."""
+    for everything in ("unjudged", True, None):
+        if everything in (one, other):
+            return everything
+    return tuple(dict.fromkeys((*(one or ()), *(other or ())))) or one
 
 
-def _unless_all(
-    one: tuple[_Value, ...] | None, other: tuple[_Value, ...] | None
-) -> tuple[_Value, ...] | None:
-    """Return both, where ``None`` stands for everything."""
-    return None if one is None or other is None else _union(one, other)
-
-
-def _either(one: bool | tuple[str, ...], other: bool | tuple[str, ...]) -> bool | tuple[str, ...]:
-    """Return both, where ``True`` stands for everything and ``False`` for nothing."""
-    if one is True or other is True:
-        return True
-    return _union(one or (), other or ()) or False
-
-
-def _native(one: _Native, other: _Native) -> _Native:
-    """Return both; what is not judged stays so."""
-    if isinstance(one, str) or isinstance(other, str):
-        return "unjudged"
-    return _either(one, other)
-
-
-def _places(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Return both, without paths below another one."""
-    found = _unless_all(one, other)
-    if found is None:
+def _outermost(places: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return the places without those below another one."""
+    if places is None:
         return None
-    return tuple(place for place in found if not any(_is_below(place, each) for each in found))
+    return tuple(place for place in places if not any(_is_below(place, each) for each in places))
 
 
 def _is_below(place: str, other: str) -> bool:
@@ -313,13 +265,13 @@ def _network(
     hosts_have_ports = all(map(_has_port, new.hosts or ()))
     keeps_ports = hosts_have_ports and "network.ports" not in exceeded
     return Network(
-        hosts=_unless_all(before.hosts, new.hosts),
+        hosts=_both(before.hosts, new.hosts),
         block=() if "network.block" in exceeded else before.block,
         ports=before.ports if keeps_ports else new.ports,
-        listen=_either(before.listen, new.listen),
-        unix=_unless_all(before.unix, new.unix),
+        listen=_both(before.listen, new.listen),
+        unix=_both(before.unix, new.unix),
         lookup=before.lookup or new.lookup,
-        max_connections=(None if "network.max_connections" in exceeded else before.max_connections),
+        max_connections=None if "network.max_connections" in exceeded else before.max_connections,
     )
 
 

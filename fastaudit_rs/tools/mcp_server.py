@@ -16,6 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from typing import Annotated, Any
 from weakref import WeakSet
 
@@ -37,7 +38,7 @@ from mcp.types import (
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, Field
 
-from .. import AuditDenied, SandboxError, __version__
+from .. import __version__
 from .._notebook import image_of
 from .._text import shortened, valid, valid_data, written
 from ..adapters.steps import for_models
@@ -115,7 +116,7 @@ def server(
         client = clients.of(ctx)
         try:
             ran, restarted = await client.run(code, reset, _Progress(ctx.report_progress))
-        except (OSError, RuntimeError, SandboxError) as error:
+        except (OSError, RuntimeError) as error:
             raise ToolError(str(error)) from error
         return tool_result(ran, restarted, max_chars)
 
@@ -153,12 +154,11 @@ class _Client:
                 session = self._session = self._stack.enter_context(self._opens())
             return session, False
         if not reset:
-            failures = RuntimeError, SandboxError
             # Its process may have ended, or a step may run that could not be interrupted.
-            with contextlib.suppress(*failures):
+            with contextlib.suppress(RuntimeError):
                 session.names  # noqa: B018
                 return session, False
-            with contextlib.suppress(*failures):
+            with contextlib.suppress(RuntimeError):
                 session.undo()
                 return session, False
         session.reset()
@@ -429,20 +429,16 @@ def tool_result(ran: Result, restarted: bool, max_chars: int) -> CallToolResult:
         "stdout": cut(ran.stdout, max_chars),
         "stderr": cut(ran.stderr, max_chars),
         "value": _value(ran.value, max_chars),
-        "error": None,
+        "error": None if ran.error is None else asdict(ran.error),
         "ended_by": ran.killed_by,
-        "denials": [_denial(denied) for denied in ran.violations],
-        "requests": [
-            {name: getattr(request, name) for name in Asked.model_fields}
-            for request in ran.requests
-        ],
+        "denials": [denied.to_dict() for denied in ran.violations],
+        "requests": list(map(asdict, ran.requests)),
         "changed": ran.changed,
         "restarted": restarted,
         "seconds": round(ran.duration, 3),
     }
     if ran.error is not None:
-        message = cut(ran.error.message, max_chars)
-        told["error"] = {"kind": ran.error.kind, "message": message, "line": ran.error.line}
+        told["error"]["message"] = cut(ran.error.message, max_chars)
     text = ran.for_model(max_chars)
     content = [_text(f"{RESTARTED}\n\n{text}" if restarted else text)]
     for shown in ran.display:
@@ -451,23 +447,17 @@ def tool_result(ran: Result, restarted: bool, max_chars: int) -> CallToolResult:
             content.append(ImageContent(type="image", data=image, mime_type="image/png"))
         elif isinstance(plain, str) and plain not in text:
             content.append(_text(cut(plain, max_chars)))
-    return CallToolResult(
-        content=content, structured_content=valid_data(told), is_error=not ran.success
-    )
+    # The fields that the classes name are those that a client gets.
+    structured = Ran.model_validate(valid_data(told)).model_dump()
+    return CallToolResult(content=content, structured_content=structured, is_error=not ran.success)
 
 
 def cut(text: str, max_chars: int) -> str:
-    """The text, without its middle if it has more than so many characters."""
     return text if len(text) <= max_chars else shortened(text, max_chars)
 
 
 def _text(text: str) -> ContentBlock:
     return TextContent(type="text", text=valid_data(text))
-
-
-def _denial(denied: AuditDenied) -> dict[str, Any]:
-    fields = denied.to_dict()
-    return {name: fields[name] for name in Denial.model_fields}
 
 
 def _value(value: object, max_chars: int) -> Any:

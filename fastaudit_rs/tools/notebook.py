@@ -9,14 +9,16 @@ rest is a cell like any other: with ``await``, other magics and the same line nu
 
 import contextlib
 import json
+import re
 import shlex
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import ContextVar
+from traceback import walk_tb
 from types import CodeType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from IPython import get_ipython
@@ -38,10 +40,10 @@ from .options import (
     allowances,
     asks_for_help,
     completer,
+    line_of,
     magic_parser,
     options_of,
     policy_of,
-    written,
 )
 from .sandbox_cells import SandboxMagics
 from .summary import summary_of, touched_of
@@ -69,31 +71,23 @@ class Permissions:
     """The permissions in the options of a line."""
 
     def __init__(self, magic: str, line: str) -> None:
+        self.magic = magic
         try:
-            options = magic_parser(AUDIT, magic).parse_args(shlex.split(line))
-            policy = policy_of(options)
+            self.options = magic_parser(AUDIT, magic).parse_args(shlex.split(line))
+            self.policy = policy_of(self.options)
+            #: The magic with these options.
+            self.line = line_of(magic, self.options)
+            self._make = self._guards()
         except (OSError, ValueError) as error:
             raise UsageError(f"{magic}: {error}") from error
-        self.magic = magic
-        self.options = options
-        self.policy = policy
-        policy = policy._told_in("options", line=self.line())
-        guards: Observer | AuditPerms
-        if options.record:
-            guards = policy.observe(monitor_calls=MONITORING)
-        else:
-            person = asking.Frontend(get_ipython(), options.approvals) if options.ask else None
-            try:
-                on_ask = asking.on_ask(options, person)
-                guards = policy.guard(monitor_calls=MONITORING, on_ask=on_ask)
-            except (OSError, ValueError) as error:
-                raise UsageError(f"{magic}: {error}") from error
-        guards._share(_temporary_files)
-        self._make: Callable[[], Guard | Recording] = guards
+        self._make._share(_temporary_files)
 
-    def line(self, *more: str) -> str:
-        """The magic with these options, and more."""
-        return " ".join(part for part in (self.magic, written(self.options), *more) if part)
+    def _guards(self) -> Observer | AuditPerms:
+        options, policy = self.options, self.policy._told_in("options", line=self.line)
+        if options.record:
+            return policy.observe(monitor_calls=MONITORING)
+        person = asking.frontend(get_ipython(), options.approvals) if options.ask else None
+        return policy.guard(monitor_calls=MONITORING, on_ask=asking.on_ask(options, person))
 
     def held(self) -> str:
         if self.options.record:
@@ -121,12 +115,10 @@ class Cell:
         self.session = session
         self.guards: list[tuple[Permissions, Guard | Recording]] = []
         self.error: UsageError | None = None
-        #: The options are explained instead of running the cell.
-        self.help = own if own is not None and asks_for_help(own) else None
         if session is not None:
             session.cells += 1
             self.guards.append((session.permissions, session.permissions.guard()))
-        if own is None or self.help is not None:
+        if own is None:
             return
         try:
             permissions = Permissions(AUDIT, own)
@@ -134,7 +126,7 @@ class Cell:
                 raise UsageError(f"{AUDIT} guards the cell below it, which is empty")
             if self.guards and isinstance(self.guards[0][1], Guard):
                 # No guard is entered under another one: it would take its place.
-                held = self.guards[0][0].line()
+                held = self.guards[0][0].line
                 raise UsageError(f"{held} guards this cell already: %audit off ends that")
             self.guards.append((permissions, permissions.guard()))
         except UsageError as error:
@@ -153,10 +145,6 @@ class Cell:
         finally:
             self.session.denied += guard.violation_count - before
             self.session.last.extend(guard.violations[before:])
-
-    def violations(self) -> list[AuditDenied]:
-        guards = [guard for _, guard in self.guards if isinstance(guard, Guard)]
-        return [denied for guard in guards for denied in guard.violations]
 
     def show_recorded(self) -> None:
         for permissions, recording in self.guards:
@@ -179,32 +167,24 @@ class Cell:
                 print(f"{permissions.magic} {options} would allow it")
 
 
-class Piece:
+class Piece(NamedTuple):
     """A piece of a cell: IPython runs each statement of its own."""
 
-    def __init__(self, cell: Cell, code: CodeType, is_async: bool, shell: InteractiveShell) -> None:
-        self.cell = cell
-        self.code = code
-        self.is_async = is_async
-        self.shell = shell
+    cell: Cell
+    code: CodeType
+    is_async: bool
+    names: tuple[dict[str, Any], dict[str, Any]]
 
     async def run(self) -> None:
-        cell = self.cell
-        if cell.error is not None:
-            raise cell.error
-        if cell.help is not None:
-            if cell.help:
-                print(magic_parser(AUDIT).format_help())
-            cell.help = ""
-            return
-        names = self.shell.user_global_ns, self.shell.user_ns
-        guards = [guard for _, guard in cell.guards]
+        if self.cell.error is not None:
+            raise self.cell.error
+        guards = [guard for _, guard in self.cell.guards]
         inner = guards[1] if len(guards) > 1 else contextlib.nullcontext()
-        with cell.noting(), guards[0], inner:
+        with self.cell.noting(), guards[0], inner:
             if self.is_async:
-                await eval(self.code, *names)
+                await eval(self.code, *self.names)
             else:
-                exec(self.code, *names)
+                exec(self.code, *self.names)
 
 
 _loaded: WeakKeyDictionary[InteractiveShell, "AuditMagics"] = WeakKeyDictionary()
@@ -220,26 +200,27 @@ def run_piece() -> Coroutine[Any, Any, None]:
 
 def own_line(lines: list[str]) -> str | None:
     """Return the text after ``%%audit`` in the first line of a cell, if that is there."""
-    words = lines[0].split(None, 1) if lines else []
-    if not words or words[0] != AUDIT or not lines[0].startswith(AUDIT):
-        return None
-    return words[1].strip() if len(words) > 1 else ""
+    found = re.match(rf"{AUDIT}(?=\s|$)(.*)", "".join(lines[:1]))
+    return None if found is None else found[1].strip()
 
 
 def take_off(lines: list[str]) -> list[str]:
-    """Put the mark in place of the line ``%%audit``."""
+    """Put the mark in place of the line ``%%audit``, and of the cell if it asks for help."""
     own = own_line(lines)
     if own is None:
         return lines
-    return [MARK.format(f"cell {own}"), *cell_magic(lines[1:])]
+    body = [] if asks_for_help(own) else cell_magic(lines[1:])
+    return [MARK.format(f"cell {own}"), *body]
 
 
 # When IPython checks whether a cell is complete, it is one of a magic.
 take_off.has_side_effects = True  # type: ignore[attr-defined]
 
 
-def is_control(raw: str) -> bool:
+def is_control(raw: str, own: str | None) -> bool:
     """Return whether a cell tells the guard what to do, or runs in another process."""
+    if own is not None:
+        return asks_for_help(own)
     words = raw.split()
     if words[:1] == [SANDBOX]:
         # Its code runs in another process, which has a policy of its own.
@@ -303,15 +284,11 @@ class AuditMagics(Magics):
     def audit(self, line: str, cell: str | None = None) -> None:
         """Guard code, so that it does no accidental damage.
 
-        %%audit [--write DIR]... [--net HOST[:PORT]]... [--run CMD]... [--read DIR]...
-                [--env NAME]... [--set FIELD=VALUE]... [--policy FILE] [--record]
-                [--ask] [--approvals FILE]
-            guards the cell: it writes, reaches and starts nothing but what the options name. 'any'
-            stands for all. With --record nothing is stopped, and the operations are shown
-            afterwards. With --ask you are asked before an operation is denied; --approvals keeps
-            and obeys what you answered with 'always'.
+        %%audit [OPTIONS]
+            guards the cell: it writes, reaches and starts nothing but what the options name, such
+            as --write DIR. 'any' stands for all; --help explains them.
 
-        %audit on [the same options]
+        %audit on [OPTIONS]
             guards each cell from then on.
 
         %audit off
@@ -322,13 +299,13 @@ class AuditMagics(Magics):
         """
         verb, _, rest = line.partition(" ")
         piece = _piece.get()
-        if cell is not None or verb == "cell":
-            if piece is None or piece.cell.own != rest.strip() or cell is not None:
+        if cell is None and asks_for_help(line):
+            print(magic_parser(AUDIT, AUDIT if verb == "cell" else "%audit on").format_help())
+        elif cell is not None or verb == "cell":
+            if cell is not None or piece is None or piece.cell.own != rest.strip():
                 raise UsageError(f"{AUDIT} has to be the first line of a cell")
         elif not line.strip():
             print(self.state())
-        elif asks_for_help(line):
-            print(magic_parser(AUDIT, "%audit on").format_help())
         elif verb not in VERBS or (verb == "off" and rest.strip()):
             raise UsageError(f"%audit takes 'on', 'off' or nothing; {AUDIT} guards a cell")
         elif piece is not None:
@@ -344,17 +321,16 @@ class AuditMagics(Magics):
     def state(self) -> str:
         session = self.session
         if session is None:
-            lines = ["off"]
-            denied = self._denied
+            lines, denied = ["off"], self._denied
             if denied:
                 lines.append(f"{len(denied)} operations denied in the last guarded cell")
         else:
             denied = list(session.last)
             lines = [
-                session.permissions.line().removeprefix("%audit "),
+                session.permissions.line.removeprefix("%audit "),
                 f"{session.cells} cells guarded, {session.denied} operations denied",
             ]
-        shown = _untold(self._ip, denied, most=KEPT)
+        shown = self._untold(denied, most=KEPT)
         return "\n".join([*lines, *(f"    {line}" for line in shown)])
 
     async def run_code(
@@ -364,7 +340,8 @@ class AuditMagics(Magics):
         cell = self._cell_of(result)
         if cell is None:
             return await self._run_code(code_obj, result, async_=async_)
-        token = _piece.set(Piece(cell, code_obj, async_, self._ip))
+        names = self._ip.user_global_ns, self._ip.user_ns
+        token = _piece.set(Piece(cell, code_obj, async_, names))
         try:
             return await self._run_code(RUN, result, async_=True)
         finally:
@@ -378,7 +355,7 @@ class AuditMagics(Magics):
         raw = result.info.raw_cell if result.info is not None else ""
         lines = leading_indent(leading_empty_lines(raw.splitlines(keepends=True)))
         own = own_line(lines)
-        if own is None and (self.session is None or is_control(raw)):
+        if (self.session is None and own is None) or is_control(raw, own):
             return None
         cell = Cell(own, "".join(lines[1:]), self.session)
         self._cells[result] = cell
@@ -430,11 +407,22 @@ class AuditMagics(Magics):
         if cell is None:
             return
         cell.show_recorded()
-        self._denied = cell.violations()
+        guards = (guard for _, guard in cell.guards if isinstance(guard, Guard))
+        self._denied = [denied for guard in guards for denied in guard.violations]
         error = result.error_before_exec or result.error_in_exec
-        told = {"head": "denied: ", "more": "; %audit shows them"}
-        for line in _untold(self._ip, self._denied, error, **told):
+        more = "; %audit shows them"
+        for line in self._untold(self._denied, error, head="denied: ", more=more):
             print(line, file=sys.stderr)
+
+    def _untold(self, violations: list[AuditDenied], *error: Any, **options: Any) -> list[str]:
+        """A line for each place of a denial that the error does not show: `denials.lines`."""
+
+        def place_of(denied: AuditDenied) -> str | None:
+            file, _, line = (denied.place or "").rpartition(":")
+            cell = cell_of(self._ip, file)
+            return denials.place_of(denied) if cell is None else f"{cell}, line {line}"
+
+        return denials.lines(violations, *error, place_of=place_of, **options)
 
 
 def _started(command: str) -> "subprocess.Popen[str]":
@@ -475,32 +463,14 @@ def _render_wrapped(shell: InteractiveShell, error: BaseException | None) -> lis
     denied = denials.denial_in(error)
     if denied is None or shell.InteractiveTB.mode == "Verbose":
         return None
-    innermost = error.__traceback__
-    while innermost is not None and innermost.tb_next is not None:
-        innermost = innermost.tb_next
-    if innermost is None:
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    if not frames:
         return None
-    file = innermost.tb_frame.f_code.co_filename
+    file = frames[-1].f_code.co_filename
     own = (denied.place or "").rpartition(":")[0]
     if file == own or cell_of(shell, file) is not None:
         return None
     return render(denied, error)
-
-
-def _untold(
-    shell: InteractiveShell,
-    violations: Iterable[AuditDenied],
-    error: BaseException | None = None,
-    **options: Any,
-) -> list[str]:
-    """Return a line for each place of a denial that the error does not show: `denials.lines`."""
-
-    def place_of(denied: AuditDenied) -> str | None:
-        file, _, line = (denied.place or "").rpartition(":")
-        cell = cell_of(shell, file)
-        return denials.place_of(denied) if cell is None else f"{cell}, line {line}"
-
-    return denials.lines(violations, error, place_of=place_of, **options)
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:

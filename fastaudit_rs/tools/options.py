@@ -7,6 +7,7 @@ and what the one command or the one magic has. Hints and traces are worded in th
 import argparse
 import math
 import os
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -147,6 +148,16 @@ def add_options(parser: argparse.ArgumentParser, surface: str) -> None:
             parser.add_argument(*option.names.split(), help=option.text, **kind)
 
 
+def hinted(parser: argparse.ArgumentParser, message: str) -> str:
+    """The message of a parser with the nearest option to one that it does not have."""
+    from .._near import near
+
+    options = parser._option_string_actions
+    named = re.findall(r"(?<!\S)-[\w-]+", message)
+    found = (near(name, options) for name in named if name not in options)
+    return message + "".join(f" (did you mean {option}?)" for option in found if option)
+
+
 def policy_of(options: argparse.Namespace) -> Policy:
     """The policy of the options, which its hints name. Their directories are resolved now."""
     policy = DEFAULT if options.policy is None else Policy.from_toml(options.policy)
@@ -243,17 +254,17 @@ def lasting(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in vars(options).items() if name in names}
 
 
-def written(options: argparse.Namespace) -> str:
-    """The same as a shell would read them."""
+def line_of(head: str, options: argparse.Namespace) -> str:
+    """The same after other words of a line, as a shell would read them."""
     given = lasting(options)
-    parts: list[str] = []
+    parts = [head]
     for option in TABLE:
         value = given.pop(option.name, None) if option.lasts else None
         for each in value if isinstance(value, list) else [value]:
             if each:
                 word = f"--{option.name}"
-                parts += [word] if option.metavar is None else [word, each]
-    return shlex.join(parts)
+                parts += [word] if option.metavar is None else [word, shlex.quote(each)]
+    return " ".join(parts)
 
 
 def allowances(policy: Policy) -> str:
@@ -339,22 +350,13 @@ class MagicParser(argparse.ArgumentParser):
     """A parser whose errors name the nearest option and show the usage."""
 
     def error(self, message: str) -> NoReturn:
-        import difflib
-        import re
-
         from IPython.core.error import UsageError
 
-        options = [name for action in self._actions for name in action.option_strings]
-        for word in re.findall(r"--[\w-]+", message):
-            near = difflib.get_close_matches(word, options, n=1)
-            if near and word not in options:
-                message += f" (the near one is {near[0]})"
-        raise UsageError(f"{message}\n{self.format_usage().strip()}")
+        raise UsageError(f"{hinted(self, message)}\n{self.format_usage().strip()}")
 
 
 def magic_parser(magic: str, prog: str | None = None) -> argparse.ArgumentParser:
-    description = DESCRIPTIONS[magic]
-    made = MagicParser(prog=prog or magic, description=description, add_help=False)
+    made = MagicParser(prog=prog or magic, description=DESCRIPTIONS[magic], add_help=False)
     add_options(made, magic)
     return made
 
@@ -369,9 +371,7 @@ def completer(
     """Return a function by which IPython completes a line of a magic, and first words."""
     from IPython.core.error import TryNext
 
-    options = {
-        name: action for action in magic_parser(magic)._actions for name in action.option_strings
-    }
+    options = magic_parser(magic)._option_string_actions
 
     def complete(_: object, event: SimpleNamespace) -> list[str]:
         words = event.text_until_cursor.split()[1:]

@@ -134,12 +134,12 @@ def _guarded(policy: Policy, root: Path | None, words: str, given: Iterable[str]
 def _marked(item: pytest.Item) -> Policy | Literal[False] | None:
     """Return the policy that the marker of a test asks for; ``False`` for none."""
     __tracebackhide__ = True
-    marker = item.get_closest_marker("audit")
-    if marker is None:
+    given = _given(item)
+    if given is None:
         return None
-    fields = dict(marker.kwargs)
-    policy, *others = marker.args or (fields.pop("policy", None),)
-    if others or "policy" in fields:
+    policies, fields = given
+    policy, *others = policies or [None]
+    if others:
         raise TypeError("the marker audit takes one policy; its fields are given by name")
     if policy is False:
         return False
@@ -154,20 +154,19 @@ def _marked(item: pytest.Item) -> Policy | Literal[False] | None:
     return policy.replace(**fields)
 
 
-def _given(item: pytest.Item) -> list[str]:
-    """The arguments of the marker of a test by name; ``...`` for its policy."""
+def _given(item: pytest.Item) -> tuple[list[Any], dict[str, Any]] | None:
+    """The policies that the marker of a test has, and the fields; ``None`` without a marker."""
     marker = item.get_closest_marker("audit")
     if marker is None:
-        return []
-    fields = [name for name in marker.kwargs if name != "policy"]
-    return fields if marker.args == () and len(fields) == len(marker.kwargs) else ["...", *fields]
+        return None
+    fields = dict(marker.kwargs)
+    named = [fields.pop("policy")] if "policy" in fields else []
+    return [*marker.args, *named], fields
 
 
 def _is_asked(item: pytest.Item) -> bool:
-    marker = item.get_closest_marker("audit")
-    if marker is None:
-        return item.config.stash[_run].mode != "off"
-    return marker.args[:1] != (False,) and marker.kwargs.get("policy") is not False
+    given = _given(item)
+    return item.config.stash[_run].mode != "off" if given is None else given[0] != [False]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -220,7 +219,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         policy = policy.replace(on_violation=reached.refuse)
     else:
         on_denied = reached.note
-    policy = _guarded(policy, root, "marker", _given(item))
+    policies, fields = _given(item) or ([], {})
+    policy = _guarded(policy, root, "marker", [*(["..."] if policies else []), *fields])
     test = GuardedTest(policy, on_denied)
     error: BaseException | None = None
     # Pytest's own work around a test is not the test's.

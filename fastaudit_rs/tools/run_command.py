@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import tempfile
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
 #: The time for a program that took too long to end by itself, in seconds.
 PATIENCE = 1.0
 
-#: The time between looks at it, in seconds: longer once it has run for a while.
-SOON, LATER = 0.001, 0.05
+#: The most seconds that a timer is asked for: ten years.
+LONGEST = 3e8
 
 #: Signals that are passed on to the program.
 PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
@@ -149,9 +148,7 @@ class Ending:
     def note(self, denied: AuditDenied) -> None:
         if self.listens and len(self.denials) < KEPT:
             # The raised exception has a traceback, which would keep the program's objects alive.
-            kept = AuditDenied(*denied.args)
-            kept._denial = denied._denial
-            self.denials.append(kept)
+            self.denials.append(denied._denial.exception())
 
     def tell(self) -> None:
         """Report them, in a line each. A copy of the process reports nothing."""
@@ -202,13 +199,21 @@ def _run_until(seconds: float) -> None:
     if child == 0:
         return
     _pass_on(child)
-    status = _status_after(child, seconds)
-    if status is None:
-        _tell_of_timeout(seconds)
-        os.kill(child, signal.SIGTERM)
-        if _status_after(child, PATIENCE) is None:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+    # The second one, if the first does not end it.
+    ends = [signal.SIGTERM, signal.SIGKILL]
+
+    def end(number: int, frame: object) -> None:
+        if len(ends) == 2:
+            _tell_of_timeout(seconds)
+            signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, ends.pop(0))
+
+    signal.signal(signal.SIGALRM, end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+    signal.setitimer(signal.ITIMER_REAL, min(seconds, LONGEST))
+    _, status = os.waitpid(child, 0)
+    if len(ends) < 2:
         os._exit(TIMED_OUT)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
@@ -220,21 +225,6 @@ def _run_until(seconds: float) -> None:
 
 def _tell_of_timeout(seconds: float) -> None:
     print(f"fastaudit-rs: ended after {seconds:g} s (--timeout)", file=sys.stderr, flush=True)
-
-
-def _status_after(child: int, seconds: float) -> int | None:
-    """Return the status that a process ended with, ``None`` if it has not ended by then."""
-    begun = time.monotonic()
-    wait = SOON
-    while True:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
-            return status
-        left = begun + seconds - time.monotonic()
-        if left <= 0:
-            return None
-        time.sleep(min(wait, left))
-        wait = min(wait * 2, LATER)
 
 
 def _pass_on(child: int) -> None:

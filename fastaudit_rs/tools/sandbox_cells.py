@@ -15,8 +15,7 @@ from IPython.display import display
 
 from .. import SandboxError
 from .._notebook import framed, image_of, in_lines
-from .._text import harmless
-from .._text import written as written_value
+from .._text import harmless, written
 from ..results import Result, is_displayed, untold
 from ..sessions.base import Output
 from .denials import lines
@@ -25,10 +24,10 @@ from .options import (
     allowances,
     lasting,
     limits_of,
+    line_of,
     magic_parser,
     open_sandbox,
     sandbox_rules,
-    written,
 )
 
 if TYPE_CHECKING:
@@ -60,16 +59,14 @@ class Held:
         policy, limits = sandbox_rules(options)
         # The time is that of a cell.
         rules = policy, replace(limits, wall_seconds=None)
-        self.sandbox = open_sandbox(rules, self.line("--reset"))
+        #: The line that begins another one with the same permissions.
+        self.again = line_of(f"{SANDBOX} --reset", options)
+        self.sandbox = open_sandbox(rules, self.again)
         try:
             self.session = self.sandbox.session()
         except BaseException:
             self.sandbox.close()
             raise
-
-    def line(self, *more: str) -> str:
-        """The magic with the permissions that it began with."""
-        return " ".join(part for part in (SANDBOX, *more, written(self.options)) if part)
 
     def fits(self, options: argparse.Namespace) -> bool:
         asked = lasting(options)
@@ -87,11 +84,9 @@ class SandboxMagics(Magics):
     def sandbox(self, line: str, cell: str | None = None) -> Any:
         """Run a cell in a sandbox, in which names last to the next such cell.
 
-        %%sandbox [--write DIR]... [--net HOST[:PORT]]... [--run CMD]... [--read DIR]...
-                  [--env NAME]... [--set FIELD=VALUE]... [--policy FILE] [--memory SIZE]
-                  [--timeout SECONDS] [-i NAME]... [-o NAME]... [--reset]
+        %%sandbox [OPTIONS]
             The first cell starts the sandbox with these permissions; later ones use it. -i copies
-            a value in, -o copies one out: data, arrays and frames. --reset begins anew.
+            a value in, -o copies one out: data, arrays and frames. --help explains the options.
 
         %sandbox
             tells what the sandbox may do, and which names it has.
@@ -139,18 +134,20 @@ class SandboxMagics(Magics):
         if held is None:
             held = self.held = Held(options)
         elif not held.fits(options):
-            raise ValueError(f"the sandbox began as {held.line()}: --reset begins another")
+            raise ValueError(
+                f"the sandbox began as {line_of(SANDBOX, held.options)}: --reset begins another"
+            )
         # Lines are counted from that of the magic, as in the notebook.
         code = f"\n{cell}"
         variables = {name: space[name] for name in options.i}
         try:
             result = run(held.session, code, variables, seconds)
         except SandboxError as error:
-            raise SandboxError(f"{error}\n{held.line('--reset')} begins anew") from error
+            raise SandboxError(f"{error}\n{held.again} begins anew") from error
         value = result.value
         # A frame or an array is the host's own, with its own display.
         is_whole = value is not None and not isinstance(value, str)
-        show(result, code, written_value(value) if is_whole else None)
+        show(result, code, written(value) if is_whole else None)
         for name in options.o:
             try:
                 space[name] = held.session.get(name)
@@ -221,9 +218,9 @@ def _failure(result: Result, cell: str) -> list[str]:
     if error.kind == DENIED and result.violations:
         denied = result.violations[-1]
         found = [f"AuditDenied: {denied.message}"]
-        written = cell.splitlines()
-        if error.line is not None and 0 < error.line <= len(written):
-            found += [f"  line {error.line}", f"    {written[error.line - 1].strip()}"]
+        code = cell.splitlines()
+        if error.line is not None and 0 < error.line <= len(code):
+            found += [f"  line {error.line}", f"    {code[error.line - 1].strip()}"]
         return in_lines(denied, found)
     found = (error.traceback or str(error)).splitlines()
     if result.killed_by not in (None, "interrupt"):

@@ -185,18 +185,16 @@ def _rows(needs: str, effect: str, times: dict[str, int]) -> list[Row]:
             rows = [*rows[: few - 1], Row(needs, effect, names, *sums)]
         return rows
     limit = FEW.get(effect, MANY)
-    depth = 0
     rows = [Row(needs, effect, target, count) for target, count in times.items()]
     if effect == "read" and len(rows) > 1:
         rows = _grouped(needs, effect, times, os.path.dirname)
     if effect not in ("read", "write", "delete"):
         return rows
-    while len(rows) > limit and depth < 32:
-        # The deepest directories are taken together, until few enough are left.
-        depth += 1
-        deepest = max(target.count("/") for target in times)
-        level = max(deepest - depth, 0)
-        rows = _grouped(needs, effect, times, partial(_above, level))
+    deepest = max(target.count("/") for target in times)
+    # The deepest directories are taken together, until few enough are left.
+    for level in range(max(deepest - 1, 0), -1, -1)[:32]:
+        if len(rows) > limit:
+            rows = _grouped(needs, effect, times, partial(_above, level))
     return rows
 
 

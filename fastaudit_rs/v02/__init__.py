@@ -3,8 +3,7 @@
 ``fastaudit_rs.install_as_fastaudit("0.2")`` gives code that imports ``fastaudit`` this package.
 """
 
-from .._native import _audit_state as audit_state
-from .._native import _mk_audit_02 as mk_audit
+from .._native import _audit_state as audit_state, _mk_audit_02 as mk_audit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

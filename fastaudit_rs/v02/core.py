@@ -1,7 +1,6 @@
 """The names of ``fastaudit.core`` 0.2."""
 
-from .._native import _audit_state as audit_state
-from .._native import _mk_audit_02 as mk_audit
+from .._native import _audit_state as audit_state, _mk_audit_02 as mk_audit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

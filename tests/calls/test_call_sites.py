@@ -18,8 +18,7 @@ if sys.version_info < (3, 12):
 import numpy as np
 import numpy.random
 import orjson
-from test_calls import call, denied_callee
-from test_calls import watch as watch
+from test_calls import call, denied_callee, watch as watch
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ import sys
 import programs
 import pytest
 
-from fastaudit_rs import AuditDenied, Policy, v02
-from fastaudit_rs import mk_audit as mk_audit_01
+from fastaudit_rs import AuditDenied, Policy, mk_audit as mk_audit_01, v02
 
 WATCHES = sys.version_info >= (3, 12)
 needs_monitoring = pytest.mark.skipif(not WATCHES, reason="no sys.monitoring before 3.12")

@@ -10,8 +10,7 @@ from unittest import mock
 import programs
 import pytest
 
-from fastaudit_rs import AuditDenied, Policy, v02
-from fastaudit_rs import mk_audit as mk_audit_01
+from fastaudit_rs import AuditDenied, Policy, mk_audit as mk_audit_01, v02
 
 #: Each policy that lets some variables change.
 SOME = {

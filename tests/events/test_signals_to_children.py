@@ -13,8 +13,12 @@ import time
 import programs
 import pytest
 
-from fastaudit_rs import AuditDenied, Policy, v02  # noqa: F401
-from fastaudit_rs import mk_audit as first_mk_audit  # noqa: F401
+from fastaudit_rs import (  # noqa: F401
+    AuditDenied,
+    Policy,
+    mk_audit as first_mk_audit,
+    v02,
+)
 
 SLEEP = ["sleep", "30"]
 

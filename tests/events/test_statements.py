@@ -4,8 +4,7 @@ import contextlib
 import sqlite3
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 # <https://www.sqlite.org/c3ref/c_alter_table.html>
 SQLITE_ATTACH = 24

@@ -11,8 +11,7 @@ import programs
 import pytest
 from asked import Asked, write
 
-from fastaudit_rs import AuditDenied, Network, Policy
-from fastaudit_rs import mk_audit as make
+from fastaudit_rs import AuditDenied, Network, Policy, mk_audit as make
 
 BELOW = ("0.1", "0.2")
 TRUE = shutil.which("true")

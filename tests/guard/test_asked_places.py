@@ -7,8 +7,7 @@ import threading
 import pytest
 from asked import Asked
 
-from fastaudit_rs import AuditDenied, Policy
-from fastaudit_rs import mk_audit as make
+from fastaudit_rs import AuditDenied, Policy, mk_audit as make
 from fastaudit_rs.tools import asking
 
 if sys.platform == "win32":

@@ -2,8 +2,7 @@
 
 import hostile
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 
 @pytest.fixture(autouse=True)

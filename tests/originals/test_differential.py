@@ -26,8 +26,7 @@ from differential_cases import (
 )
 from differential_cases_02 import VARIABLES
 from differential_worker import DESCRIPTORS
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from repository import ROOT, SUPPORT, TESTS
 
 EXAMPLES = 7500

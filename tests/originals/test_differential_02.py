@@ -15,8 +15,8 @@ from test_differential import (
     example,
     examples,
     requests,
+    tree as tree,
 )
-from test_differential import tree as tree
 
 if sys.version_info < (3, 11):
     pytest.skip("0.2.10 raises AttributeError in place of any denial", allow_module_level=True)

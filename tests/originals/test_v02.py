@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fastaudit_rs import AuditDenied, v02
-from fastaudit_rs import mk_audit as mk_audit_01
+from fastaudit_rs import AuditDenied, mk_audit as mk_audit_01, v02
 
 HAS_MONITOR = sys.version_info >= (3, 12)
 

@@ -12,8 +12,7 @@ import weakref
 
 import pytest
 
-from fastaudit_rs import AuditDenied, v02
-from fastaudit_rs import mk_audit as mk_audit_01
+from fastaudit_rs import AuditDenied, mk_audit as mk_audit_01, v02
 from fastaudit_rs.calls import CallTracker, TrackedCall, active_calls, track_call
 
 EVENT = "somelib.event"

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import itertools
 import operator
 import pydoc
 import subprocess
@@ -49,6 +50,10 @@ def documented():
     stub = (ROOT / "fastaudit_rs" / "_native.pyi").read_text()
     for node in ast.parse(stub).body:
         members = node.body if isinstance(node, ast.ClassDef) else ()
+        for field, below in itertools.pairwise(members):
+            is_field = isinstance(field, ast.AnnAssign) and ast.unparse(field).count(": Final[")
+            if is_field and isinstance(below, ast.Expr):
+                yield f"{node.name}.{field.target.id}", inspect.cleandoc(below.value.value)
         for member in (node, *members):
             is_special = getattr(member, "name", "").endswith("__")
             if is_special or not isinstance(member, (ast.ClassDef, ast.FunctionDef)):

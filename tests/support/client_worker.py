@@ -25,8 +25,7 @@ import matplotlib.pyplot as plt
 from client_cases import CASES
 from fastaudit import CallTracker, active_calls, mk_audit, track_call
 from pyskills import allow
-from safepyrun import RunPython, allow_matplotlib, allow_pandas
-from safepyrun import core as safepyrun
+from safepyrun import RunPython, allow_matplotlib, allow_pandas, core as safepyrun
 
 
 def echo(text):

@@ -7,11 +7,7 @@ import os
 
 from differential_cases import (
     DIFFERENCES as DIFFERENCES_01,
-)
-from differential_cases import (
     EVENTS as EVENTS_01,
-)
-from differential_cases import (
     JUDGED,
     SHAPES,
     Case,

@@ -270,7 +270,7 @@ class TestOptions:
         ran = run(line)
         first, usage, *_ = ran.err.splitlines()
         assert first.startswith("UsageError: unrecognized arguments: --")
-        assert first.endswith(f"(the near one is {near})") == (near is not None)
+        assert first.endswith(f"(did you mean {near}?)") == (near is not None)
         assert usage.startswith(f"usage: {line.split(' --')[0]} [--write DIR]")
 
     @pytest.mark.slow

@@ -137,7 +137,7 @@ def test_written_again(surface, words):
     """Those that hold for one cell alone are left out."""
     alone = {AUDIT: "--record --all", SANDBOX: "--timeout 3 -i x -o y --reset"}
     given = read(f"{words} {alone[surface]}", surface)
-    assert module.written(given) == words
+    assert module.line_of(surface, given) == f"{surface} {words}"
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,7 @@ from ... import Network, Policy
 from ..._native import _governing
 from ...confined import USERS, needed
 from ..limits import Limits
-from . import copies
-from . import network as sandbox_network
+from . import copies, network as sandbox_network
 from .calls import MODULES
 from .metadata import Metadata
 from .process import SandboxError, Worker
