@@ -1,6 +1,7 @@
 """The process of a sandbox that waits for work, as the host sees it."""
 
 import contextlib
+import functools
 import marshal
 import os
 import resource
@@ -127,11 +128,11 @@ class _Confined:
 
     def wait(self) -> Any:
         metadata = self._metadata
-        handler = answering(metadata.answer)
-        asked = [(number, handler) for number in metadata.numbers]
+        asked = [
+            (name, answering(functools.partial(metadata.answer, name))) for name in metadata.calls
+        ]
         if self._connects is not None:
-            connecting = answering(self._connects.answer)
-            asked += [(number, connecting) for number in self._connects.numbers]
+            asked.append(("connect", answering(self._connects.answer)))
         sandbox, self._sandbox = self._sandbox, None
         # Binding a socket is such a call, to a path that no rule of the process itself applies to.
         _hold_sockets(metadata.roots, self._home, self._is_alone)
