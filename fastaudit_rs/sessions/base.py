@@ -7,10 +7,11 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 from .._keywords import checked
 from ..results import Result
+from .arguments import seconds, text_of, tools_of, variables_of
 from .snapshot import Snapshot
 
 _Self = TypeVar("_Self", bound="Closing")
@@ -39,13 +40,20 @@ class Output:
     text: str
 
 
-class StepRequest(NamedTuple):
-    """A step as it was asked for: the arguments of `Session.run`."""
+class StepRequest:
+    """The arguments of `Session.run`, checked, with the variables packed."""
 
-    code: str
-    variables: Mapping[str, object] | None
-    tools: Tools | None
-    timeout: float | None
+    def __init__(
+        self,
+        code: str,
+        variables: Mapping[str, object] | None,
+        tools: Tools | None,
+        timeout: float | None,
+    ) -> None:
+        self.code = text_of(code)
+        self.variables = variables_of(variables)
+        self.tools = tools_of(tools)
+        self.timeout = seconds("timeout", timeout)
 
 
 class Closing(ABC):

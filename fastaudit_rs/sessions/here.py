@@ -18,7 +18,7 @@ from .._native import MONITORING
 from ..approvals import Approvals
 from ..results import Result
 from . import step
-from .arguments import count, identifier, is_async, seconds, size, text_of, tools_of, variables_of
+from .arguments import count, identifier, is_async, seconds, size, tools_of
 from .base import BUSY, FOREIGN, SNAPSHOTS, Output, Session, StepRequest, Stream, Tools
 from .coroutines import Caller, Coroutines
 from .guest import Guest, Running, StepJob, awaited, wait
@@ -144,15 +144,14 @@ class HereSession(Session):
         return held
 
     def _prepared(self, request: StepRequest) -> _Start:
-        """Check the arguments of a step; return a function that starts it."""
-        text, timeout = text_of(request.code), request.timeout
-        limit = self._timeout if timeout is None else seconds("timeout", timeout)
-        packed = variables_of(request.variables)
+        """Return a function that starts a step."""
+        packed = request.variables
         copies: dict[str, Any] = unpack(packed, own=True) if packed else {}
+        limit = self._timeout if request.timeout is None else request.timeout
         with self._lock:
             self._check()
         made = self._made(request.tools)
-        return functools.partial(self._start, text, copies, made, limit)
+        return functools.partial(self._start, request.code, copies, made, limit)
 
     def _start(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..limits import size
+from ...sessions.arguments import size
 from . import copies
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from ... import AuditDenied, Policy
 from ..._keywords import checked
 from ...results import Result
+from ...sessions.arguments import count, policy_of
 from ...sessions.base import SNAPSHOTS, Closing, Tools
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
@@ -88,12 +89,7 @@ class SandboxManager(Closing):
         history: int = 100,
         secrets: Iterable[Secret] = (),
     ) -> None:
-        if policy is not None and not isinstance(policy, Policy):
-            raise TypeError(f"policy must be a Policy, not {type(policy).__name__}")
-        if isinstance(history, bool) or not isinstance(history, int):
-            raise TypeError(f"history must be a whole number, not {type(history).__name__}")
-        if history < 0:
-            raise ValueError(f"history must not be negative, not {history!r}")
+        policy_of("policy", policy)
         check_backend(backend, image, confine)
         self._policy = policy
         self._limits = limits
@@ -106,7 +102,7 @@ class SandboxManager(Closing):
             image=image,
             secrets=secrets_of(secrets),
         )
-        self._most = history
+        self._most = count("history", history)
         self.begin_anew()
         self._environments: dict[str, _Environment] = {}
         self._base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-"))
@@ -133,8 +129,7 @@ class SandboxManager(Closing):
             raise TypeError(f"name must be a str, not {type(name).__name__}")
         if not name:
             raise ValueError("name must not be empty")
-        if policy is not None and not isinstance(policy, Policy):
-            raise TypeError(f"policy must be a Policy, not {type(policy).__name__}")
+        policy_of("policy", policy)
         own = policy or self._policy
         if own is not None:
             self._check(own)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from ...results import Result
+from ...sessions.arguments import count
 from ..wire import COMMON
 from . import copies
 from .process import Worker
@@ -105,14 +106,10 @@ class Pool(Runner):
         size: int,
         preload: Iterable[str],
     ) -> None:
-        if isinstance(size, bool) or not isinstance(size, int):
-            raise TypeError(f"size must be a whole number, not {type(size).__name__}")
-        if size <= 0:
-            raise ValueError(f"size must be positive, not {size!r}")
         if isinstance(preload, str):
             raise TypeError("preload must be names of modules, not str")
         self._run_in = run
-        self._size = size
+        self._size = count("size", size, 1)
         self._directory = setup.config.directory
         self._workers = ReadyWorkers(setup, [*COMMON, *map(str, preload)], size)
         self._in_flight = InFlight("the pool")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from ... import AuditDenied, AuditLog, Policy
 from ..._keywords import checked
 from ...results import Result
+from ...sessions.arguments import policy_of
 from ...sessions.base import SNAPSHOTS, Tools
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
@@ -112,15 +113,12 @@ class Sandbox(Runner):
         secrets: Iterable[Secret] = (),
         log: AuditLog | str | os.PathLike[str] | None = None,
     ) -> None:
-        if policy is None:
-            policy = Policy.preset("sandbox")
-        if not isinstance(policy, Policy):
-            raise TypeError(f"policy must be a Policy, not {type(policy).__name__}")
+        policy_of("policy", policy)
+        policy_of("approvable", approvable)
+        policy = policy or Policy.preset("sandbox")
         if limits is not None and not isinstance(limits, Limits):
             raise TypeError(f"limits must be Limits, not {type(limits).__name__}")
         check_backend(backend, image, confine)
-        if approvable is not None and not isinstance(approvable, Policy):
-            raise TypeError(f"approvable must be a Policy, not {type(approvable).__name__}")
         check_ask(on_ask, ask_seconds)
         if backend != "process":
             for name, given in (("on_ask", on_ask), ("approvable", approvable)):

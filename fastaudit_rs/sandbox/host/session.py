@@ -7,19 +7,19 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from ... import AuditDenied
 from ...results import Error, Result
-from ...sessions.arguments import count, identifier, seconds, text_of, tools_of, variables_of
+from ...sessions.arguments import count, identifier, seconds, tools_of
 from ...sessions.base import BUSY, FOREIGN, Output, Session, StepRequest, Stream, Tools
 from ...sessions.coroutines import HostLoop
 from ...sessions.snapshot import Snapshot, check_room, closed, number_of
 from ...sessions.values import unpack
 from ..limits import KILLED
-from ..wire import MESSAGE, encode
+from ..wire import encode
 from . import copies
 from .calls import Calls, told
 from .decisions import Decisions
@@ -307,15 +307,16 @@ class SandboxSession(Session):
         on_output: Callable[[Output], None] | None = None,
         cancelled: threading.Event | None = None,
     ) -> Result:
-        text = text_of(request.code)
-        given = _packed_variables(request.variables)
-        new = tools_of(request.tools)
-        timeout = request.timeout
-        limit = self._seconds if timeout is None else seconds("timeout", timeout)
+        size = len(request.variables)
+        if size > VARIABLES:
+            raise ValueError(
+                f"variables must have at most {VARIABLES >> 20} MB, not {size >> 20} MB"
+            )
+        limit = self._seconds if request.timeout is None else request.timeout
         with self._free():
             self._check_process()
-            if new:
-                self._tools |= new
+            if request.tools:
+                self._tools |= request.tools
                 self._told = told(self._tools)
             self._steps += 1
             began, begun = time.time(), time.monotonic()
@@ -324,15 +325,15 @@ class SandboxSession(Session):
             with self._files.changes() as changed:
                 exchange = self._watched(
                     "step",
-                    given,
+                    request.variables,
                     limit,
                     loop,
                     on_output,
                     cancelled,
-                    code=text,
+                    code=request.code,
                     step=self._steps,
                     tools=self._told,
-                    given=[*new],
+                    given=[*request.tools],
                 )
             result = self._result(exchange)
             result = replace(
@@ -345,7 +346,7 @@ class SandboxSession(Session):
             if self._decisions is not None:
                 self._decisions.add(result.requests, result.requests_left_out)
             if self._noted is not None:
-                self._noted(text, (), began, result)
+                self._noted(request.code, (), began, result)
         return result
 
     def _copy(self, number: int) -> None:
@@ -531,12 +532,3 @@ def _unpacked(body: memoryview) -> Any:
         return unpack(body)
     except Exception as error:
         raise SandboxError(f"the session's process gave a malformed answer: {error}") from None
-
-
-def _packed_variables(variables: Mapping[str, object] | None) -> bytes:
-    data = variables_of(variables)
-    if len(data) > min(VARIABLES, MESSAGE):
-        raise ValueError(
-            f"variables must have at most {VARIABLES >> 20} MB, not {len(data) >> 20} MB"
-        )
-    return data
