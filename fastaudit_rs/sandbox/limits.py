@@ -1,8 +1,8 @@
 """The machine's resources that a sandbox may use, and which of them ended a run.
 
 Control groups (``host/cgroup.py``) and the kernel part (``host/setup.py``) hold memory, processes
-and processor time of all processes together; ``host/process.py`` and ``inside/held.py`` what each
-has by itself. The host watches time, disk and output: ``host/run.py``, ``host/exchange.py``.
+and processor time of all processes together; ``host/process.py`` and ``inside/worker.py`` what
+each has by itself. The host watches time, disk and output: ``host/run.py``, ``host/exchange.py``.
 """
 
 import signal

@@ -131,19 +131,3 @@ def receive(control: _socket.socket, descriptors: int = 0) -> tuple[bytes, list[
             raise EOFError("the other side is gone")
         rest = rest[received:]
     return bytes(message), found.tolist()
-
-
-def take(found: bytearray) -> list[bytes]:
-    """Take the whole messages from the beginning of what was read."""
-    messages, at = [], 0
-    while len(found) - at >= LENGTH.size:
-        length = LENGTH.unpack_from(found, at)[0]
-        if length > MESSAGE:
-            raise Malformed(f"it announced a message of {length} bytes")
-        end = at + LENGTH.size + length
-        if len(found) < end:
-            break
-        messages.append(bytes(memoryview(found)[at + LENGTH.size : end]))
-        at = end
-    del found[:at]
-    return messages

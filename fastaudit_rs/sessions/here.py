@@ -19,11 +19,22 @@ from ..approvals import Approvals
 from ..results import Result
 from . import step
 from .arguments import count, identifier, is_async, seconds, size, tools_of
-from .base import BUSY, FOREIGN, SNAPSHOTS, Output, Session, StepRequest, Stream, Tools
+from .base import (
+    BUSY,
+    FOREIGN,
+    SNAPSHOTS,
+    Output,
+    Session,
+    Snapshot,
+    StepRequest,
+    Tools,
+    check_room,
+    closed,
+    number_of,
+)
 from .coroutines import Caller, Coroutines
 from .guest import Guest, Running, StepJob, awaited, wait
 from .output import Capture, Name, of_host
-from .snapshot import Snapshot, check_room, closed, number_of
 from .state import StepQueue
 from .values import unpack
 
@@ -118,28 +129,26 @@ class HereSession(Session):
                 called = self._coroutines.in_host(function)
                 made[name] = self._policy.tool(called, name=name)
             else:
-                made[name] = self._tool(name, function)
+                # It checks the function.
+                self._policy.tool(function, name=name)
+                made[name] = self._policy.tool(self._caller.run(function), name=name)
         return made
-
-    def _tool(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        # It checks the function.
-        self._policy.tool(function, name=name)
-        tool: Callable[..., Any] = self._policy.tool(self._caller.run(function), name=name)
-        return tool
 
     def _held(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of the host that no interrupt breaks off, with output of the host's."""
-        interrupts = _Held(self)
+        session = weakref.ref(self)
         called = self._caller.run(of_host(function))
 
         @functools.wraps(function)
         def held(*args: Any, **kwargs: Any) -> Any:
-            own = interrupts.now()
-            own.hold()
+            here = session()
+            interrupts = _native._Interrupts() if here is None else here._guest.interrupts
+            del here
+            interrupts.hold()
             try:
                 return called(*args, **kwargs)
             finally:
-                own.release()
+                interrupts.release()
 
         return held
 
@@ -192,11 +201,10 @@ class HereSession(Session):
         first = directory.begin()
 
         def changed() -> list[str]:
-            try:
-                found: list[str] = directory.end(first)
-            except RuntimeError:
-                # The session was closed.
-                return []
+            found: list[str] = []
+            # The session may be closed.
+            with contextlib.suppress(RuntimeError):
+                found = directory.end(first)
             return found
 
         return changed
@@ -235,7 +243,10 @@ class HereSession(Session):
         return running.result()
 
     async def _arun(
-        self, request: StepRequest, on_piece: Callable[[Name, bytes], None] | None = None
+        self,
+        request: StepRequest,
+        on_output: Callable[[Output], None] | None = None,
+        stopped: threading.Event | None = None,
     ) -> Result:
         start = self._prepared(request)
         loop = asyncio.get_running_loop()
@@ -252,7 +263,8 @@ class HereSession(Session):
 
         running = start(notify, serve)
         try:
-            running.guest.output.on_piece = on_piece
+            if on_output is not None:
+                running.guest.output.on_piece = _as_text(on_output, running.guest)
             try:
                 await awaited(running.guest, running.job, sign)
             except BaseException:
@@ -265,26 +277,6 @@ class HereSession(Session):
         finally:
             if self._coroutines is not None:
                 self._coroutines.leave(loop)
-
-    def _stream(self, request: StepRequest) -> Stream:
-        async def run(tell: Callable[[Output], None]) -> Result:
-            interrupts = self._guest.interrupts
-            make = codecs.getincrementaldecoder("utf-8")
-            decoders = {"stdout": make("replace"), "stderr": make("replace")}
-
-            def on_piece(name: Name, data: bytes) -> None:
-                # The host's loop is left whole by an interrupt.
-                interrupts.hold()
-                try:
-                    text = decoders[name].decode(data)
-                    if text:
-                        tell(Output(name, text))
-                finally:
-                    interrupts.release()
-
-            return await self._arun(request, on_piece)
-
-        return Stream(run, self.interrupt)
 
     def interrupt(self) -> bool:
         job = self._guest.job
@@ -395,15 +387,22 @@ class HereSession(Session):
         return job.result
 
 
-class _Held:
-    """The interrupts of the thread that a session has now."""
+def _as_text(tell: Callable[[Output], None], guest: Guest) -> Callable[[Name, bytes], None]:
+    """Return a function that tells pieces of output, in the thread that writes them."""
+    make = codecs.getincrementaldecoder("utf-8")
+    decoders = {"stdout": make("replace"), "stderr": make("replace")}
 
-    def __init__(self, session: HereSession) -> None:
-        self._session = weakref.ref(session)
+    def on_piece(name: Name, data: bytes) -> None:
+        # The host's loop is left whole by an interrupt.
+        guest.interrupts.hold()
+        try:
+            text = decoders[name].decode(data)
+            if text:
+                tell(Output(name, text))
+        finally:
+            guest.interrupts.release()
 
-    def now(self) -> Any:
-        session = self._session()
-        return _native._Interrupts() if session is None else session._guest.interrupts
+    return on_piece
 
 
 def _current() -> str:

@@ -64,13 +64,7 @@ class StepQueue:
         return step.run(self.names, code, self.number, self.loop, self.shown, self.sources)
 
     def named(self) -> list[str]:
-        return [
-            name
-            for name, value in self.names.items()
-            if type(name) is str
-            and not (name in self.own and self.own[name] is value)
-            and not (name.startswith("__") and name.endswith("__"))
-        ]
+        return step.given(self.names, self.own)
 
     def get(self, name: str) -> bytes | None:
         if name not in self.named():

@@ -154,11 +154,23 @@ def run(
         shown.figures()
     except BaseException as error:
         _tell_error(outcome, error, name, sources)
-        _drop_frames(error)
+        # Objects of the step's frames do not outlive it because of its exception.
+        BaseException.with_traceback(error, None)
         with contextlib.suppress(BaseException):
             shown.figures()
     outcome.display = shown.end()
     return outcome
+
+
+def given(names: dict[str, Any], own: dict[str, Any]) -> list[str]:
+    """The names that steps have given values; the session's own are those with its values."""
+    return [
+        name
+        for name, value in names.items()
+        if type(name) is str
+        and not (name in own and own[name] is value)
+        and not (name.startswith("__") and name.endswith("__"))
+    ]
 
 
 def _evaluate(
@@ -277,8 +289,3 @@ def _parts(whole: traceback.TracebackException) -> Iterator[traceback.TracebackE
         if part is not None:
             yield part
             rest += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
-
-
-def _drop_frames(error: BaseException) -> None:
-    """Let go of the step's frames: their objects do not outlive it because of its exception."""
-    BaseException.with_traceback(error, None)

@@ -3,7 +3,6 @@
 import codecs
 import contextlib
 import math
-import os
 import selectors
 import signal
 import threading
@@ -13,12 +12,13 @@ from typing import Any
 
 from ... import AuditDenied
 from ...sessions.base import Output
+from ...sessions.values import unpack
 from ..limits import keep
 from ..wire import DENIALS, REPORT, Malformed, decode
 from .calls import Calls
 from .channel import Broken
 from .files import Disk
-from .run import INTERVAL
+from .run import INTERVAL, error_told
 from .runner import CancelToken, SandboxConfig
 from .session_process import Process
 
@@ -44,7 +44,7 @@ class Exchange:
         cancel: CancelToken,
     ) -> None:
         self._process = process
-        self._number = number
+        self.number = number
         self._config = config
         self._seconds = math.inf if seconds is None else seconds
         self._cancel = cancel
@@ -57,8 +57,6 @@ class Exchange:
         self._found = {"stdout": bytearray(), "stderr": bytearray()}
         utf8 = codecs.getincrementaldecoder("utf-8")
         self._decoders = {name: utf8(errors="replace") for name in self._found}
-        self._waking, self._wake = os.pipe()
-        os.set_blocking(self._wake, False)
         self.answer: tuple[dict[str, Any], memoryview] | None = None
         self.violations: list[AuditDenied] = []
         self._denials_left = REPORT
@@ -70,13 +68,6 @@ class Exchange:
         self.was_undone = False
         #: The reason, if the process sent what is no message.
         self.broken = ""
-
-    def send(self, message: bytes, passed: Any = None) -> None:
-        """Send the process a message, from any thread."""
-        self._process.channel.send(message, passed)
-        with self._lock, contextlib.suppress(BlockingIOError):
-            if self._wake >= 0:
-                os.write(self._wake, b"x")
 
     def text(self, name: str) -> str:
         return self._found[name].decode(errors="replace")
@@ -125,7 +116,6 @@ class Exchange:
                 selector.register(descriptor, selectors.EVENT_READ)
             selector.register(process.channel, selectors.EVENT_READ)
             selector.register(process.worker.control, selectors.EVENT_READ)
-            selector.register(self._waking, selectors.EVENT_READ)
             while self.answer is None and process.status is None:
                 try:
                     self._look(selector)
@@ -170,8 +160,6 @@ class Exchange:
                     selector.unregister(process.channel)
             elif key.fileobj is process.worker.control:
                 process.hear()
-            elif key.fd == self._waking:
-                os.read(self._waking, 1 << 10)
             else:
                 self._take(process.pipes[key.fd], process.read(key.fd))
 
@@ -195,14 +183,11 @@ class Exchange:
     def _obey(self, head: dict[str, Any], body: memoryview, size: int) -> None:
         kind = head["kind"]
         if kind in ("done", "answer"):
-            if head.get("number") == self._number:
+            if head.get("number") == self.number:
                 self.answer = head, body
-        elif kind == "call":
+        elif kind in ("call", "ask"):
             if self.calls is not None:
-                self.calls.call(head, body)
-        elif kind == "ask":
-            if self.calls is not None:
-                self.calls.ask(head)
+                self.calls.obey(head, body)
         elif kind == "copied":
             process, number = head.get("process"), head.get("number")
             for copy in self._process.copies:
@@ -235,8 +220,31 @@ class Exchange:
             if text:
                 self.on_output(Output(name, text))  # type: ignore[arg-type]
 
-    def close(self) -> None:
-        with self._lock:
-            os.close(self._waking)
-            os.close(self._wake)
-            self._wake = -1
+
+def outcome(head: dict[str, Any], body: memoryview) -> dict[str, Any]:
+    """The fields of a result that the process told."""
+    status, shown, value_error = head.get("status"), head.get("shown"), head.get("value_error")
+    found: dict[str, Any] = {"returncode": status if type(status) is int else 1}
+    found["error"] = error_told(head.get("error"))
+    if type(value_error) is str:
+        found["value_error"] = value_error
+    if type(shown) is not int or not 0 <= shown <= len(body):
+        return found
+    # The packages that make arrays and frames of them raise errors of many classes.
+    with contextlib.suppress(Exception):
+        found["display"] = _displays(unpack(body[:shown], arrays=False))
+    if len(body) > shown:
+        try:
+            found["value"] = unpack(body[shown:])
+        except Exception as bad:
+            found["value_error"] = f"it cannot be read: {bad}"
+    return found
+
+
+def _displays(given: Any) -> list[dict[str, str | bytes]]:
+    shown = [] if type(given) is not list else given
+    return [
+        {mime: data for mime, data in thing.items() if type(data) in (str, bytes)}
+        for thing in shown
+        if type(thing) is dict and all(type(mime) is str for mime in thing)
+    ]

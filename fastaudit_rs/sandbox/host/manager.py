@@ -106,7 +106,7 @@ class SandboxManager(Closing):
         self.begin_anew()
         self._environments: dict[str, _Environment] = {}
         self._base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-"))
-        self._remove = weakref.finalize(self, _remove, os.getpid(), self._base)
+        self._remove = weakref.finalize(self, remove_own, os.getpid(), self._base)
         copies.note(self)
 
     def begin_anew(self) -> None:
@@ -283,9 +283,3 @@ class SandboxManager(Closing):
             self._remove()
         for environment in environments:
             environment.sandbox.close()
-
-
-def _remove(process: int, base: str) -> None:
-    # A copy of the host is not the host.
-    if os.getpid() == process:
-        remove_own(base)

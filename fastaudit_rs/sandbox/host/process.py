@@ -14,10 +14,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ..._native import _hold_sockets, _listeners
+from ...results import Result
 from ..limits import Limits, limit_of
 from ..wire import KernelPart, receive, send
 from . import cgroup, copies
@@ -27,7 +28,6 @@ from .metadata import Metadata, answering
 from .runner import SandboxConfig
 
 if TYPE_CHECKING:
-    from ...timeline import Request
     from .egress.connects import Connects
 
 #: The program of the process. It connects before it imports anything large: the host puts it into
@@ -126,7 +126,7 @@ class _Confined:
             if self.pid is not None and os.getpgid(self.pid) == self.pid:
                 os.killpg(self.pid, signal.SIGKILL)
 
-    def wait(self) -> Any:
+    def wait(self) -> Ended:
         metadata = self._metadata
         asked = [
             (name, answering(functools.partial(metadata.answer, name))) for name in metadata.calls
@@ -140,7 +140,8 @@ class _Confined:
         ended = sandbox.run_with_handlers(self._command, asked)
         self.pid = None
         self.said = ended.error or ended.stderr[-SAID:].decode(errors="replace")
-        return ended
+        was_killed = ended.reason.name == "KILLED"
+        return Ended(max(ended.exit_code, 0), ended.signal, was_killed)
 
 
 def _without_privileges(sandbox: Any) -> None:
@@ -235,14 +236,10 @@ class Worker:
         # A signal would interrupt `sandlock` as it starts the process, which unblocks them.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            ended = self._process.wait()
+            self.ended = self._process.wait()
         except Exception as error:
             self._process.said = str(error)
-            ended = Ended(1, -1, was_killed=False)
-        if not isinstance(ended, Ended):
-            was_killed = ended.reason == self._kernel.ExitReason.KILLED
-            ended = Ended(max(ended.exit_code, 0), ended.signal, was_killed)
-        self.ended = ended
+            self.ended = Ended(1, -1, was_killed=False)
         self._tell_over()
 
     def _tell_over(self) -> None:
@@ -353,13 +350,12 @@ class Worker:
         if self._connects is not None:
             self._connects.log.clear()
 
-    def requests(self, *, are_over: bool) -> "list[Request]":
-        """Its requests over the network since then; `are_over` if their processes have ended."""
-        return [] if self._connects is None else self._connects.log.taken(wait=are_over)
-
-    @property
-    def requests_left_out(self) -> int:
-        return 0 if self._connects is None else self._connects.log.left_out
+    def with_requests(self, result: Result, *, are_over: bool) -> Result:
+        """The result with the requests since then; `are_over` if their processes have ended."""
+        if self._connects is None:
+            return result
+        log = self._connects.log
+        return replace(result, requests=log.taken(wait=are_over), requests_left_out=log.left_out)
 
     @property
     def is_confined(self) -> bool:

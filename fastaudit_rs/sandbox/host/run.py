@@ -61,13 +61,13 @@ class Run:
             for reader in (self._questions, decisions):
                 if reader is not None:
                     stack.callback(reader.close)
-            worker = stack.enter_context(workers.worker(self._cancel))
+            worker = stack.enter_context(workers(self._cancel))
             result = self._ran(worker, marshal.dumps(cast(Any, job)), given)
             if not self._is_clean:
                 worker.end()
         if decisions is None:
             return result
-        decisions.add(result.requests, result.requests_left_out)
+        decisions.add(result)
         return replace(result, decisions=decisions.kept)
 
     def _ran(self, worker: Worker, job: bytes, given: bytes) -> Result:
@@ -91,17 +91,16 @@ class Run:
             returncode = -signal.SIGKILL
         if self._killed_by is None:
             self._killed_by = worker.limit_of(returncode)
-        return Result(
+        result = Result(
             returncode=returncode,
             stdout=self._found["stdout"].decode(errors="replace"),
             stderr=self._found["stderr"].decode(errors="replace"),
             duration=time.monotonic() - begun,
             killed_by=self._killed_by,
             confined=worker.is_confined,
-            requests=worker.requests(are_over=True),
-            requests_left_out=worker.requests_left_out,
             **told(self._found["report"]),
         )
+        return worker.with_requests(result, are_over=True)
 
     def _begin(
         self,

@@ -22,7 +22,7 @@ from ...sessions.base import SNAPSHOTS, Tools
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import cgroup
-from .calls import Questions, check_ask, warn_of_held
+from .calls import Questions, check_ask, warn_of_held, within
 from .causes import counts_processes
 from .files import READ, Files, remove_own
 from .network import reachable
@@ -143,7 +143,7 @@ class Sandbox(Runner):
         check_network(sandlock, policy if approvable is None else bound(policy, approvable), values)
         base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
         with contextlib.ExitStack() as failing:
-            failing.callback(remove_own, base)
+            failing.callback(remove_own, os.getpid(), base)
             self.directory = Path(base, "work")
             self.directory.mkdir()
             self._files = Files(self.directory)
@@ -251,9 +251,10 @@ class Sandbox(Runner):
             else:
                 questions = None
                 if self._on_ask is not None:
-                    questions = Questions(self._on_ask, self._ask_seconds, request.loop)
+                    ask = within(self._on_ask, self._ask_seconds)
+                    questions = Questions(ask, request.loop)
                 run = Run(config, request.cancel, questions)
-                result = run.result(workers or self._workers, job, given)
+                result = run.result(workers or self._workers.worker, job, given)
         return replace(result, changed=changed)
 
     def pool(self, size: int, preload: Iterable[str] = ()) -> "Pool":
@@ -336,8 +337,7 @@ class Sandbox(Runner):
             undo_depth,
             snapshots,
             calls,
-            on_ask,
-            ask_seconds,
+            within(on_ask, ask_seconds),
         )
         self._sessions.add(session)
         return session
@@ -416,6 +416,4 @@ def _docker(image: str | None) -> "Docker | None":
 def _remove(process: int, base: str, setup: Setup, files: Files) -> None:
     setup.end_all()
     files.close()
-    # The directory is of the process that made it, and not of its copies.
-    if os.getpid() == process:
-        remove_own(base)
+    remove_own(process, base)

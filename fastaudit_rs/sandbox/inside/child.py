@@ -8,6 +8,8 @@ import contextlib
 import gc
 import json
 import os
+import resource
+import signal
 import sys
 import threading
 import traceback
@@ -19,7 +21,6 @@ from ..._native import MONITORING, _Child, _Children, _govern
 from ...programs import DENIED, RUNNERS, exit_status, line_of, own_traceback, parts
 from ...sessions.forms import TEXT, class_name, message, told
 from ..wire import DENIALS, REPORT, Job
-from .held import begin
 
 #: The bytes of the report that are kept for saying that there is no value.
 ERROR = 1 << 12
@@ -50,7 +51,7 @@ def run(
             if job["session"]:
                 from .session import serve
 
-                status = serve(child, policy, most, job, report, log)
+                status = serve(child, _begin(job), policy, most, job, report, log)
             else:
                 status = program(policy, job, report, *asked, most=most, log=log)
     except BaseException:
@@ -58,6 +59,26 @@ def run(
         sys.stderr.flush()
     finally:
         child.end(status)
+
+
+def _begin(job: Job) -> dict[str, Any]:
+    """Make this process the one of a run, or of a session; return the names of its `__main__`.
+
+    It gets the limits that its worker does not have.
+    """
+    if job["cpu_seconds"] is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (job["cpu_seconds"], job["cpu_seconds"] + 1))
+    if job["disk"] is not None:
+        # The signal ends the process: Python ignores it otherwise.
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (job["disk"], job["disk"]))
+    module = type(sys)("__main__")
+    names = vars(module)
+    names["__builtins__"] = __builtins__
+    sys.modules["__main__"] = module
+    sys.argv = [job["file"], *job["args"]]
+    sys.path[:0] = [os.getcwd(), *job["path"]]
+    return names
 
 
 def program(
@@ -71,7 +92,7 @@ def program(
 ) -> int:
     """Run a job from its beginning to its end; return its exit status."""
     os.set_inheritable(report, False)
-    names = begin(job)
+    names = _begin(job)
     names["__file__"] = job["file"]
     told = _Report(report)
 

@@ -16,17 +16,17 @@ from ...sessions.shown import Shown
 from ...sessions.values import pack, unpack
 from ..wire import DENIALS, Job
 from .channel import HostChannel, Message
-from .held import begin
 from .tools import HostTool, asking
 
 
 def serve(
     child: _Child,
+    names: dict[str, Any],
     policy: Policy,
     most: Policy | None,
     job: Job,
     descriptor: int,
-    log: AuditLog | None = None,
+    log: AuditLog | None,
 ) -> int:
     """Run steps until the host is gone.
 
@@ -34,7 +34,7 @@ def serve(
     """
     os.set_inheritable(descriptor, False)
     channel = HostChannel(_socket.socket(fileno=descriptor))
-    session = _Steps(child, channel, begin(job), policy)
+    session = _Steps(child, channel, names, policy)
     streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
     for stream in streams:
         stream.reconfigure(line_buffering=True)
@@ -60,14 +60,14 @@ class _Steps:
         self._shown = Shown()
         self._sources = step.Sources(policy)
         self._denials = 0
-        #: The names that the host has given, and its tools as it told of them.
-        self._given = {"display"}
+        #: What the host has given, by its names, and its tools as it told of them.
+        self._given = {"display": self._shown.display}
         self._tools: dict[str, dict[str, Any]] = {}
         self.status = 0
         self.log: AuditLog | None = None
         #: The copies of this process that nobody has waited for.
         self._copies: set[int] = set()
-        names["display"] = self._shown.display
+        names.update(self._given)
 
     def tell(self, denied: AuditDenied) -> None:
         self._denials += 1
@@ -86,16 +86,12 @@ class _Steps:
             if self._copied(descriptors[0], number):
                 self._channel.send("answer", number=number)
         elif head["kind"] == "names":
-            found = [name for name in self._names if type(name) is str and self._is_own(name)]
+            found = step.given(self._names, self._given)
             self._channel.send("answer", pack(found), number=number)
         elif head["kind"] == "get":
             self._get(head["name"], number)
         else:
             self._channel.send("answer", number=number)
-
-    def _is_own(self, name: str) -> bool:
-        is_special = name.startswith("__") and name.endswith("__")
-        return not is_special and name not in self._given
 
     def _copied(self, host: int, number: int) -> bool:
         """Make a copy that waits. False in the copy, as it goes on."""
@@ -135,12 +131,9 @@ class _Steps:
             # A step may have given the name to something else; tools of this one take it back.
             if name in head["given"] or self._tools.get(name) != told:
                 self._tools[name] = told
-                self._names[name] = HostTool(self._channel, told)
-                self._given.add(name)
+                self._names[name] = self._given[name] = HostTool(self._channel, told)
         if body:
-            variables = unpack(body, own=True)
-            self._given -= variables.keys()
-            self._names.update(variables)
+            self._names.update(unpack(body, own=True))
         del body
         self._channel.take_interrupts()
         outcome = step.Outcome(status=step.INTERRUPTED)

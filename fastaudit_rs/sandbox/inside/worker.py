@@ -11,6 +11,7 @@ import gc
 import importlib
 import marshal
 import os
+import resource
 import signal
 import sys
 import traceback
@@ -19,9 +20,8 @@ from typing import NoReturn
 
 from ... import Policy
 from ..._native import MONITORING, _Children, _govern
-from ..wire import COMMON, Job, receive, send
+from ..wire import COMMON, Job, KernelPart, receive, send
 from .child import run
-from .held import hold
 
 #: The time for processes that a run leaves behind to end by themselves, in seconds.
 PATIENCE = 0.05
@@ -44,7 +44,7 @@ def main(control: _socket.socket) -> NoReturn:
         policy, most, path, preload, governing = pickle.loads(task)
         for file in governing:
             _govern(file)
-        hold(children, policy, marshal.loads(held))
+        _hold(children, policy, marshal.loads(held))
         sys.path[:0] = path
         is_same = most is policy
         policy = _prepared(children, policy, preload)
@@ -80,6 +80,17 @@ def main(control: _socket.socket) -> NoReturn:
         runs += 1
         if runs == 1:
             _import(COMMON)
+
+
+def _hold(children: _Children, policy: Policy, held: KernelPart) -> None:
+    """Put them on this process, and on those that it starts, for good."""
+    for number, most in held["limits"].items():
+        _, greatest = resource.getrlimit(number)
+        if greatest != resource.RLIM_INFINITY:
+            most = min(most, greatest)
+        resource.setrlimit(number, (most, most))
+    if held["confined"]:
+        children.confine(policy, held["memory_files"])
 
 
 def _prepared(children: _Children, policy: Policy, preload: list[str]) -> Policy:
