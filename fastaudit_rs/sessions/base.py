@@ -4,11 +4,12 @@ The interface is the same in this process (`Policy.session`) and in a sandbox (`
 """
 
 import asyncio
+import codecs
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from .._keywords import checked
 from ..results import Result
@@ -27,6 +28,11 @@ BUSY = "the session runs a step already: wait for its end, or call interrupt()"
 Tools = Mapping[str, Callable[..., Any]]
 
 
+#: The streams of a step.
+Name: TypeAlias = Literal["stdout", "stderr"]
+NAMES: tuple[Name, Name] = ("stdout", "stderr")
+
+
 @dataclass(frozen=True)
 class Output:
     """A piece of a step's output.
@@ -38,6 +44,20 @@ class Output:
 
     name: Literal["stdout", "stderr"]
     text: str
+
+
+class Pieces:
+    """Tells the pieces of a step's output as text."""
+
+    def __init__(self, tell: Callable[[Output], None]) -> None:
+        self._tell = tell
+        make = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {"stdout": make("replace"), "stderr": make("replace")}
+
+    def add(self, name: Name, data: bytes, final: bool = False) -> None:
+        text = self._decoders[name].decode(data, final)
+        if text:
+            self._tell(Output(name, text))
 
 
 class StepRequest:

@@ -133,7 +133,6 @@ class Guest:
         threading.Thread(target=pursue, name=f"{self._name}: interrupts", daemon=True).start()
 
     def begin_again(self) -> None:
-        """Have the next job begin in the first directory."""
         self._next_directory = self.directory
 
     def end(self, work: Callable[[], object], notify: Callable[[], object]) -> None:

@@ -1,7 +1,6 @@
 """A session in this process: steps on a thread of their own, under a guard."""
 
 import asyncio
-import codecs
 import contextlib
 import contextvars
 import functools
@@ -23,7 +22,9 @@ from .base import (
     BUSY,
     FOREIGN,
     SNAPSHOTS,
+    Name,
     Output,
+    Pieces,
     Session,
     Snapshot,
     StepRequest,
@@ -34,7 +35,7 @@ from .base import (
 )
 from .coroutines import Caller, Coroutines
 from .guest import Guest, Running, StepJob, awaited, wait
-from .output import Capture, Name, of_host
+from .output import Capture, of_host
 from .state import StepQueue
 from .values import unpack
 
@@ -153,7 +154,6 @@ class HereSession(Session):
         return held
 
     def _prepared(self, request: StepRequest) -> _Start:
-        """Return a function that starts a step."""
         packed = request.variables
         copies: dict[str, Any] = unpack(packed, own=True) if packed else {}
         limit = self._timeout if request.timeout is None else request.timeout
@@ -389,16 +389,13 @@ class HereSession(Session):
 
 def _as_text(tell: Callable[[Output], None], guest: Guest) -> Callable[[Name, bytes], None]:
     """Return a function that tells pieces of output, in the thread that writes them."""
-    make = codecs.getincrementaldecoder("utf-8")
-    decoders = {"stdout": make("replace"), "stderr": make("replace")}
+    pieces = Pieces(tell)
 
     def on_piece(name: Name, data: bytes) -> None:
         # The host's loop is left whole by an interrupt.
         guest.interrupts.hold()
         try:
-            text = decoders[name].decode(data)
-            if text:
-                tell(Output(name, text))
+            pieces.add(name, data)
         finally:
             guest.interrupts.release()
 

@@ -172,7 +172,6 @@ def _index(packer: Packer, index: Any, place: str, depth: int) -> Any:
 
 
 def value_of(unpacker: Unpacker, kind: str, form: Any) -> Any:
-    """Return the array, the frame or the series of a form."""
     try:
         if kind == "array":
             return _made_array(unpacker, form)

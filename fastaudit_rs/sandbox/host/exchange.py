@@ -1,17 +1,15 @@
 """One step of a session, or another question to its process, watched until the answer is there."""
 
-import codecs
 import contextlib
 import math
 import selectors
 import signal
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from ... import AuditDenied
-from ...sessions.base import Output
+from ...sessions.base import NAMES, Name, Pieces
 from ...sessions.values import unpack
 from ..limits import keep
 from ..wire import DENIALS, REPORT, Malformed, decode
@@ -49,14 +47,12 @@ class Exchange:
         self._seconds = math.inf if seconds is None else seconds
         self._cancel = cancel
         self.calls: Calls | None = None
-        self.on_output: Callable[[Output], None] | None = None
+        self.pieces: Pieces | None = None
         self._kill_at = self._interrupt_at = math.inf
         self._lock = threading.Lock()
         self._is_over = self._was_interrupted = False
         self._messages = 0
-        self._found = {"stdout": bytearray(), "stderr": bytearray()}
-        utf8 = codecs.getincrementaldecoder("utf-8")
-        self._decoders = {name: utf8(errors="replace") for name in self._found}
+        self._found: dict[Name, bytearray] = {name: bytearray() for name in NAMES}
         self.answer: tuple[dict[str, Any], memoryview] | None = None
         self.violations: list[AuditDenied] = []
         self._denials_left = REPORT
@@ -69,7 +65,7 @@ class Exchange:
         #: The reason, if the process sent what is no message.
         self.broken = ""
 
-    def text(self, name: str) -> str:
+    def text(self, name: Name) -> str:
         return self._found[name].decode(errors="replace")
 
     def is_stopped(self) -> bool:
@@ -141,8 +137,9 @@ class Exchange:
             process.settle()
         for name, data in process.drained():
             self._take(name, data)
-        for name in self._found:
-            self._tell(name, b"", final=True)
+        if self.pieces is not None:
+            for name in NAMES:
+                self.pieces.add(name, b"", final=True)
         if caught is not None:
             raise caught
 
@@ -208,21 +205,15 @@ class Exchange:
         self._kill_at = time.monotonic() + 2
         self._process.signal(signal.SIGKILL)
 
-    def _take(self, name: str, data: bytes) -> None:
+    def _take(self, name: Name, data: bytes) -> None:
         kept = keep(self._found[name], data, self._config.limits.output)
-        self._tell(name, kept)
+        if self.pieces is not None:
+            self.pieces.add(name, kept)
         if len(kept) < len(data):
             self.stop("output")
 
-    def _tell(self, name: str, data: bytes, final: bool = False) -> None:
-        if self.on_output is not None:
-            text = self._decoders[name].decode(data, final)
-            if text:
-                self.on_output(Output(name, text))  # type: ignore[arg-type]
-
 
 def outcome(head: dict[str, Any], body: memoryview) -> dict[str, Any]:
-    """The fields of a result that the process told."""
     status, shown, value_error = head.get("status"), head.get("shown"), head.get("value_error")
     found: dict[str, Any] = {"returncode": status if type(status) is int else 1}
     found["error"] = error_told(head.get("error"))

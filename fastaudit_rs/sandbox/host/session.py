@@ -19,6 +19,7 @@ from ...sessions.base import (
     BUSY,
     FOREIGN,
     Output,
+    Pieces,
     Session,
     Snapshot,
     StepRequest,
@@ -80,7 +81,6 @@ class SandboxSession(Session):
         self._in_flight = in_flight
         self._first_tools = tools_of(tools)
         self._tools = dict(self._first_tools)
-        self._told = told(self._tools)
         usual = config.limits.wall_seconds
         self._seconds = usual if timeout is None else seconds("timeout", timeout)
         self._undo_depth = count("undo_depth", undo_depth)
@@ -229,7 +229,6 @@ class SandboxSession(Session):
             process.release()
             self._held[0] = Process(worker, self._job, self._decisions)
             self._tools = dict(self._first_tools)
-            self._told = told(self._tools)
             self._steps = 0
             self._reset_at = self._made
 
@@ -311,9 +310,7 @@ class SandboxSession(Session):
         limit = self._seconds if request.timeout is None else request.timeout
         with self._free():
             self._check_process()
-            if request.tools:
-                self._tools |= request.tools
-                self._told = told(self._tools)
+            self._tools |= request.tools
             self._steps += 1
             began, begun = time.time(), time.monotonic()
             process = self._process
@@ -321,7 +318,7 @@ class SandboxSession(Session):
             worker.begin_requests()
             with self._files.changes() as changed:
                 exchange = self._exchanged(limit)
-                exchange.on_output = on_output
+                exchange.pieces = None if on_output is None else Pieces(on_output)
                 exchange.calls = Calls(
                     process.channel,
                     self._tools,
@@ -341,7 +338,7 @@ class SandboxSession(Session):
                     number=exchange.number,
                     code=request.code,
                     step=self._steps,
-                    tools=self._told,
+                    tools=told(self._tools),
                     given=[*request.tools],
                 )
                 self._watch(exchange, step, place, cancelled)
@@ -398,7 +395,6 @@ class SandboxSession(Session):
             self._busy.release()
 
     def _notice_end(self) -> None:
-        """Look whether the process has ended since the last step."""
         if self._process.status is None and self._process.has_ended():
             self._process.settle()
 
@@ -479,7 +475,6 @@ def _finish(process: int, held: list[Process], loop: HostLoop) -> None:
 
 
 def how_ended(status: int) -> str:
-    """Describe an exit status, or minus the number of a signal."""
     return f"exit status {status}" if status >= 0 else f"signal {-status}"
 
 

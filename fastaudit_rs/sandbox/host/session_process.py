@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
+from ...sessions.base import NAMES, Name
 from ..wire import Job, Malformed, decode, encode, receive, send
 from .channel import Broken, Channel
 from .process import Worker
@@ -55,8 +56,8 @@ class Process:
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as mine:
             passed = [os.open(os.devnull, os.O_RDONLY)]
             theirs.callback(os.close, passed[0])
-            self.pipes: dict[int, str] = {}
-            for name in ("stdout", "stderr"):
+            self.pipes: dict[int, Name] = {}
+            for name in NAMES:
                 reading, writing = os.pipe()
                 theirs.callback(os.close, writing)
                 mine.callback(os.close, reading)
@@ -83,12 +84,10 @@ class Process:
         return other
 
     def drop(self, copy: Copy) -> None:
-        """Let a copy from before a step end."""
         self.copies.remove(copy)
         copy.channel.close()
 
     def forget(self, number: int) -> None:
-        """Let a snapshot end."""
         self.snapshots.pop(number).channel.close()
 
     def drop_all(self) -> None:
@@ -105,7 +104,6 @@ class Process:
         self._say(b"signal %d" % number)
 
     def settle_signals(self) -> None:
-        """Wait until all signals have been sent to it."""
         if self.status is None and not self._asked(b"signals"):
             self.end()
 
@@ -114,7 +112,6 @@ class Process:
             send(self.worker.control, words)
 
     def has_ended(self) -> bool:
-        """Look whether it has ended since somebody looked last."""
         while self.status is None and _readable(self.worker.control.fileno(), 0):
             self.hear()
         return self.status is not None
@@ -199,7 +196,7 @@ class Process:
             pass
         return False
 
-    def drained(self) -> Iterator[tuple[str, bytes]]:
+    def drained(self) -> Iterator[tuple[Name, bytes]]:
         for descriptor, name in self.pipes.items():
             # As much as a pipe holds, and no more: somebody may still write.
             for _ in range(64):
@@ -210,7 +207,6 @@ class Process:
 
     @staticmethod
     def read(descriptor: int) -> bytes:
-        """Return what a pipe holds, up to a limit."""
         try:
             return os.read(descriptor, PIECE)
         except BlockingIOError:

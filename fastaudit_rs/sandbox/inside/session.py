@@ -55,19 +55,16 @@ class _Steps:
     ) -> None:
         self._child = child
         self._channel = channel
+        self._steps = step.Steps(policy, names, Shown())
+        self._steps.own["display"] = names["display"] = self._steps.shown.display
         self._names = names
-        self._loop = step.Loop()
-        self._shown = Shown()
-        self._sources = step.Sources(policy)
         self._denials = 0
-        #: What the host has given, by its names, and its tools as it told of them.
-        self._given = {"display": self._shown.display}
+        #: The tools of the host as it told of them, by their names.
         self._tools: dict[str, dict[str, Any]] = {}
         self.status = 0
         self.log: AuditLog | None = None
         #: The copies of this process that nobody has waited for.
         self._copies: set[int] = set()
-        names.update(self._given)
 
     def tell(self, denied: AuditDenied) -> None:
         self._denials += 1
@@ -86,8 +83,7 @@ class _Steps:
             if self._copied(descriptors[0], number):
                 self._channel.send("answer", number=number)
         elif head["kind"] == "names":
-            found = step.given(self._names, self._given)
-            self._channel.send("answer", pack(found), number=number)
+            self._channel.send("answer", pack(self._steps.named()), number=number)
         elif head["kind"] == "get":
             self._get(head["name"], number)
         else:
@@ -131,7 +127,7 @@ class _Steps:
             # A step may have given the name to something else; tools of this one take it back.
             if name in head["given"] or self._tools.get(name) != told:
                 self._tools[name] = told
-                self._names[name] = self._given[name] = HostTool(self._channel, told)
+                self._names[name] = self._steps.own[name] = HostTool(self._channel, told)
         if body:
             self._names.update(unpack(body, own=True))
         del body
@@ -140,10 +136,7 @@ class _Steps:
         try:
             self._channel.interruptible = True
             try:
-                self._shown.begin()
-                outcome = step.run(
-                    self._names, head["code"], head["step"], self._loop, self._shown, self._sources
-                )
+                outcome = self._steps.outcome(head["code"], head["step"])
             finally:
                 self._channel.interruptible = False
         except KeyboardInterrupt:
