@@ -76,7 +76,6 @@ def encode(kind: str, body: bytes = b"", **head: object) -> bytes:
 
 
 def decode(message: bytes | bytearray) -> tuple[dict[str, Any], memoryview]:
-    """Return the head and the body of a message."""
     end = message.find(b"\n", 0, HEAD)
     if end < 0:
         raise Malformed("a message without a head")
@@ -94,12 +93,10 @@ def decode(message: bytes | bytearray) -> tuple[dict[str, Any], memoryview]:
 
 
 def framed(message: bytes) -> bytes:
-    """Return a message with its length before it."""
     return LENGTH.pack(len(message)) + message
 
 
 def send(control: _socket.socket, message: bytes, descriptors: Sequence[int] = ()) -> None:
-    """Send a message with copies of these descriptors."""
     passed = []
     if descriptors:
         rights = array.array("i", descriptors)

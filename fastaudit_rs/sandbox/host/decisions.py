@@ -49,8 +49,6 @@ VERDICTS = ("allowed", "denied", "reported")
 
 
 class Decisions:
-    """Reads the decisions of a guest."""
-
     def __init__(self, log: AuditLog) -> None:
         self._log = log
         reading, self._writing = os.pipe()

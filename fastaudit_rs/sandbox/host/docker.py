@@ -148,8 +148,6 @@ def _returncode(status: int) -> int:
 
 
 class Watch:
-    """One container, from its start to its end."""
-
     def __init__(
         self, api: Any, container: str, config: SandboxConfig, cancel: CancelToken
     ) -> None:
@@ -309,5 +307,4 @@ def _outermost(paths: Iterable[str]) -> list[str]:
 
 
 def _in(path: str, places: Iterable[str]) -> bool:
-    """True if a path is one of these places, or in one."""
     return any(Path(path).is_relative_to(place) for place in places)

@@ -9,7 +9,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ... import AuditDenied, Policy
 from ..._keywords import checked
@@ -44,10 +44,9 @@ class HistoryEntry:
     result: Result
 
 
-class _Environment:
-    def __init__(self, sandbox: Sandbox, most: int) -> None:
-        self.sandbox = sandbox
-        self.history: deque[HistoryEntry] = deque(maxlen=most)
+class _Environment(NamedTuple):
+    sandbox: Sandbox
+    history: deque[HistoryEntry]
 
     def noted(
         self, code: str | os.PathLike[str], args: Sequence[str], began: float, result: Result
@@ -139,7 +138,7 @@ class SandboxManager(Closing):
             if name in self._environments:
                 raise ValueError(f"there is an environment {name!r} already")
             sandbox = self._made(own, limits or self._limits, parent=self._base)
-            self._environments[name] = _Environment(sandbox, self._most)
+            self._environments[name] = _Environment(sandbox, deque(maxlen=self._most))
         return sandbox
 
     def _check(self, policy: Policy) -> None:

@@ -46,8 +46,6 @@ class CancelToken:
 
 
 class InFlight:
-    """The cancel tokens of the runs in flight of a sandbox, or of a pool."""
-
     def __init__(self, owner: str) -> None:
         self._owner = owner
         self._closed = False
@@ -197,7 +195,6 @@ class SandboxConfig:
 
     @property
     def directory(self) -> Path:
-        """The directory of the code, which it may write."""
         return Path(self.base, "work")
 
     def job(

@@ -351,11 +351,11 @@ class Sandbox(Runner):
         in_docker = self._docker is not None
         outer = "container" if in_docker else "kernel"
         is_held = in_docker or self._config.kernel is not None
-        both = f"guard and {outer}"
+        both = f"guard and {outer}" if is_held else "guard"
         network = self.policy.network
         if isinstance(network, bool):
             of_network = both
-        elif in_docker:
+        elif in_docker or not is_held:
             of_network = "guard"
         elif self._setup.is_carried:
             # The kernel lets nothing be reached, and the host connects.
@@ -364,17 +364,12 @@ class Sandbox(Runner):
             # For blocked hosts with names the kernel knows the ports alone.
             has_names = reachable(network).has_names
             of_network = "guard, and kernel for ports" if has_names else both
-        held = {
-            "write": both,
-            "read": both,
-            "block": both if existing(self.policy.block) else "guard",
-            "network": of_network,
-            "other_processes": both,
-        }
+        told = dict.fromkeys(("write", "read", "block", "network", "other_processes"), both)
+        told["network"] = of_network
+        if not existing(self.policy.block):
+            told["block"] = "guard"
         fields = ("protect", "max_bytes", "commands", "env", "imports", "import_allow", "threads")
-        told = {**held, **dict.fromkeys((*fields, "native", "unknown_events"), "guard")}
-        if not is_held:
-            told = dict.fromkeys(told, "guard")
+        told |= dict.fromkeys((*fields, "native", "unknown_events"), "guard")
         own = ("wall_seconds", "disk", "output")
         limits = dict.fromkeys(own, "host") | {"cpu_seconds": "process"}
         by_the_outer = ("memory", "cpu_percent", "processes", "open_files")
@@ -386,8 +381,7 @@ class Sandbox(Runner):
         if not is_held:
             counted = "kernel, with all of its user's" if counts_processes() else "nothing"
             limits["processes"] = counted
-        privileges = {"privileges": outer if is_held else "nothing"}
-        return told | limits | privileges
+        return told | limits | {"privileges": outer if is_held else "nothing"}
 
 
 def check_backend(backend: str, image: str | None, confine: str) -> None:

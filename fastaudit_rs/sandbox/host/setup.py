@@ -137,7 +137,6 @@ class Setup:
             return self._proxy
 
     def end_all(self) -> None:
-        """End all processes that were started, and start no more."""
         with self._lock:
             self._closed = True
             started = list(self._started)
@@ -217,7 +216,6 @@ class Workers:
         self._keep(*found)
 
     def start(self) -> None:
-        """Start one that waits."""
         self._keep(*self._started())
 
     def _started(self) -> tuple[Worker, Hashable]:
@@ -336,7 +334,6 @@ def absolute(policy: Policy, directory: str) -> Policy:
 
 
 def _mapped(policy: Policy, change: Callable[[str], str]) -> Policy:
-    """The policy with other names of its places."""
     named = {name: getattr(policy, name) for name in ("write", "read", "block")}
     changes = {name: list(map(change, paths)) for name, paths in named.items() if paths is not None}
     return policy.replace(**changes)
@@ -383,7 +380,6 @@ def _linked() -> list[str]:
 
 
 def _programs(policy: Policy) -> list[str]:
-    """Return the directories of the programs that may be started."""
     if policy.commands is True:
         return [place for place in os.get_exec_path() if os.path.isabs(place)]
     found = [
@@ -412,7 +408,6 @@ def directories(named: Iterable[str | os.PathLike[str]]) -> list[str]:
 
 
 def environment(named: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
-    """Return the variables that all programs need, and the named ones."""
     if isinstance(named, str):
         raise TypeError("env must be a mapping or names, not str")
     passed = GIVEN | {

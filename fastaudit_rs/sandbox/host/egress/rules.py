@@ -135,8 +135,6 @@ _HEADER = struct.Struct("!6H")
 
 
 class Names:
-    """The names of a sandbox, and their addresses."""
-
     def __init__(self, first: Address) -> None:
         self._first = first
         self._lock = threading.Lock()
