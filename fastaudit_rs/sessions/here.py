@@ -58,10 +58,6 @@ def session(policy: Policy, /, **options: Any) -> Session:
     return HereSession(policy, **options)
 
 
-#: Starts a step; is given a function to call at its end, and one that serves coroutines meanwhile.
-_Start = Callable[[Callable[[], object], Callable[[Coroutines], object]], Running]
-
-
 class HereSession(Session):
     def __init__(
         self,
@@ -153,24 +149,22 @@ class HereSession(Session):
 
         return held
 
-    def _prepared(self, request: StepRequest) -> _Start:
-        packed = request.variables
-        copies: dict[str, Any] = unpack(packed, own=True) if packed else {}
-        limit = self._timeout if request.timeout is None else request.timeout
+    def _given(self, request: StepRequest) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The variables and the tools of a step that may begin now."""
         with self._lock:
             self._check()
-        made = self._made(request.tools)
-        return functools.partial(self._start, request.code, copies, made, limit)
+        packed = request.variables
+        return unpack(packed, own=True) if packed else {}, self._made(request.tools)
 
     def _start(
         self,
-        code: str,
-        variables: dict[str, Any],
-        tools: dict[str, Any],
-        limit: float | None,
+        request: StepRequest,
+        given: tuple[dict[str, Any], dict[str, Any]],
         notify: Callable[[], object],
         serve: Callable[[Coroutines], object],
     ) -> Running:
+        """Start a step: `notify` is called at its end, `serve` has coroutines served meanwhile."""
+        limit = self._timeout if request.timeout is None else request.timeout
         with self._lock:
             self._check()
             # A step that is refused leaves the tools of the one that runs where they are.
@@ -181,7 +175,7 @@ class HereSession(Session):
 
             def work() -> step.Outcome:
                 try:
-                    return steps.run(guest.output, code, variables, tools)
+                    return steps.run(guest.output, request.code, *given)
                 except BaseException:
                     steps.shown.end()
                     raise
@@ -223,7 +217,7 @@ class HereSession(Session):
             raise RuntimeError(BUSY)
 
     def _run(self, request: StepRequest) -> Result:
-        start = self._prepared(request)
+        given = self._given(request)
         signs: SimpleQueue[None] = SimpleQueue()
         guest = self._guest
 
@@ -231,7 +225,7 @@ class HereSession(Session):
             signs.put(None)
 
         try:
-            running = start(notify, Coroutines.serve_alone)
+            running = self._start(request, given, notify, Coroutines.serve_alone)
             wait(running.guest, running.job, signs)
         except BaseException:
             # Ctrl-C, maybe as the step was being started: it is raised here, and in the step.
@@ -248,7 +242,7 @@ class HereSession(Session):
         on_output: Callable[[Output], None] | None = None,
         stopped: threading.Event | None = None,
     ) -> Result:
-        start = self._prepared(request)
+        given = self._given(request)
         loop = asyncio.get_running_loop()
         sign = asyncio.Event()
 
@@ -261,7 +255,7 @@ class HereSession(Session):
             coroutines.leave_alone()
             coroutines.serve(loop)
 
-        running = start(notify, serve)
+        running = self._start(request, given, notify, serve)
         try:
             if on_output is not None:
                 running.guest.output.on_piece = _as_text(on_output, running.guest)

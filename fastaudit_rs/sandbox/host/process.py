@@ -92,6 +92,7 @@ class _Plain:
         return Ended(max(status, 0), -status if status < 0 else -1, was_killed=status == -9)
 
 
+@dataclass
 class _Confined:
     """A process of `sandlock`, with the usual interface.
 
@@ -99,26 +100,16 @@ class _Confined:
     and is in its network. It has no privileges, like the process.
     """
 
+    _sandbox: Any
+    _command: Sequence[str]
+    _metadata: Metadata
+    _home: str
+    _is_alone: bool
+    _connects: "Connects | None"
+    #: Known once it has connected.
+    pid: int | None = None
+    said: str = ""
     stdin = stdout = stderr = None
-
-    def __init__(
-        self,
-        sandbox: Any,
-        command: Sequence[str],
-        metadata: Metadata,
-        home: str,
-        is_alone: bool,
-        connects: "Connects | None",
-    ) -> None:
-        self._connects = connects
-        self._sandbox: Any = sandbox
-        self._home = home
-        self._command = command
-        self._metadata = metadata
-        self._is_alone = is_alone
-        #: Known once it has connected.
-        self.pid: int | None = None
-        self.said = ""
 
     def kill(self) -> None:
         # It leads a group of its own; until it has connected, its group is not known.
