@@ -59,6 +59,10 @@ class Pieces:
         if text:
             self._tell(Output(name, text))
 
+    def end(self) -> None:
+        for name in NAMES:
+            self.add(name, b"", final=True)
+
 
 class StepRequest:
     """The arguments of `Session.run`, checked, with the variables packed."""

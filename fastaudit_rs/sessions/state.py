@@ -16,7 +16,7 @@ from .values import pack
 _State = tuple[dict[str, Any], str | None, int]
 
 
-class StepQueue(step.Steps):
+class StepQueue(step.StepContext):
     """The state of the steps of a session, which the thread of the guest alone touches."""
 
     def __init__(

@@ -12,6 +12,7 @@ import traceback
 from collections import deque
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
+from itertools import dropwhile
 from types import CodeType
 from typing import Any
 
@@ -126,7 +127,7 @@ class Sources:
             linecache.cache.pop(name, None)
 
 
-class Steps:
+class StepContext:
     """What the steps of a session share, where their code runs."""
 
     def __init__(self, policy: Policy, names: dict[str, Any], shown: Shown) -> None:
@@ -253,8 +254,7 @@ def _tell_error(outcome: Outcome, error: BaseException, name: str, sources: Sour
 def _traceback(error: BaseException, sources: Sources) -> str:
     """The traceback as Python prints it, without frames of this package."""
     whole = traceback.TracebackException.from_exception(error, lookup_lines=False)
-    begins = next((n for n, frame in enumerate(whole.stack) if _is_step(frame)), len(whole.stack))
-    del whole.stack[:begins]
+    whole.stack[:] = dropwhile(lambda one: not one.filename.startswith("<step "), whole.stack)
     with sources.shown():
         for part in _parts(whole):
             part.stack[:] = [
@@ -265,10 +265,6 @@ def _traceback(error: BaseException, sources: Sources) -> str:
             for frame in part.stack:
                 _ = frame.line
     return "".join(whole.format())
-
-
-def _is_step(frame: traceback.FrameSummary) -> bool:
-    return frame.filename.startswith("<step ")
 
 
 def _without_line(frame: traceback.FrameSummary) -> traceback.FrameSummary:

@@ -5,7 +5,6 @@ import builtins
 import concurrent.futures
 import contextlib
 import inspect
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -14,11 +13,10 @@ from ... import AuditDenied, Policy
 from ..._native import _tool_result
 from ...approvals import Approvals
 from ...sessions.arguments import is_async, seconds
-from ...sessions.coroutines import HostLoop
-from ...sessions.forms import class_name
+from ...sessions.forms import class_name, message
 from ...sessions.values import pack, unpack
-from ..wire import Malformed, decode, encode
-from .channel import Broken, Channel
+from ..wire import encode
+from .channel import Channel
 
 #: The characters of an error's text that are told.
 TEXT = 10_000
@@ -170,7 +168,7 @@ class Calls:
         kind = type(error)
         found: dict[str, Any] = {
             "kind": class_name(kind),
-            "message": _text(error),
+            "message": message(error, TEXT),
             "is_builtin": getattr(builtins, kind.__name__, None) is kind,
         }
         if isinstance(error, AuditDenied):
@@ -196,11 +194,9 @@ class Calls:
 
 def _arguments(body: memoryview) -> tuple[list[Any], dict[str, Any]]:
     args, kwargs = unpack(body, arrays=False)
-    if type(args) is not list or type(kwargs) is not dict:
-        raise ValueError("malformed arguments")
-    if not all(type(name) is str for name in kwargs):
-        raise ValueError("malformed arguments")
-    return args, kwargs
+    if type(args) is list and type(kwargs) is dict and all(type(name) is str for name in kwargs):
+        return args, kwargs
+    raise ValueError("malformed arguments")
 
 
 def _args(error: BaseException) -> list[Any]:
@@ -210,17 +206,7 @@ def _args(error: BaseException) -> list[Any]:
     return [error.errno, error.strerror, error.filename, None, error.filename2]
 
 
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)[:TEXT]
-    except Exception as failed:
-        return f"<str() raised {type(failed).__name__}>"
-
-
 # The questions of one run to its host, before an operation is denied.
-
-#: The questions that a run may ask, and the messages that it may send.
-QUESTIONS, MESSAGES = 1000, 10_000
 
 MODULES = ("fastaudit_rs.sandbox.inside.tools",)
 
@@ -262,47 +248,3 @@ def warn_of_held(on_ask: Any, approvable: Policy | None) -> None:
             "the kernel holds whatever the answer is: Sandbox(approvable=Policy(write=[...])) "
             "names what answers may open"
         )
-
-
-class Questions:
-    def __init__(self, on_ask: Ask | None, loop: asyncio.AbstractEventLoop | None) -> None:
-        mine, self._theirs = socket.socketpair()
-        self._channel = Channel(mine)
-        self._own_loop = HostLoop()
-        made = self._own_loop if loop is None else lambda: loop
-        self._calls = Calls(self._channel, {}, made, QUESTIONS, on_ask)
-        self._left = MESSAGES
-
-    def fileno(self) -> int:
-        return self._channel.fileno()
-
-    def passed(self) -> int:
-        """The descriptor that the run gets; `sent` closes it here."""
-        return self._theirs.fileno()
-
-    def sent(self) -> None:
-        self._theirs.close()
-
-    def flush(self) -> None:
-        self._channel.flush()
-
-    def hear(self) -> bool:
-        """Answer what is asked. False if no more can be asked: each question is denied then."""
-        try:
-            for message in self._channel.messages():
-                self._left -= 1
-                if self._left < 0:
-                    raise Broken("it sent too many messages")
-                with contextlib.suppress(Malformed):
-                    head, body = decode(message)
-                    if head["kind"] == "ask":
-                        self._calls.obey(head, body)
-        except Broken:
-            return False
-        return True
-
-    def close(self) -> None:
-        self._calls.end()
-        self._channel.close()
-        self._theirs.close()
-        self._own_loop.close()

@@ -21,9 +21,10 @@ from ..wire import REPORT, Job
 from . import network as sandbox_network
 from .files import Disk
 from .process import SandboxError
-from .run import INTERVAL, told
-from .runner import CancelToken, SandboxConfig
+from .run import told
+from .runner import CancelToken, RunRequest, SandboxConfig
 from .setup import Setup, existing
+from .watch import INTERVAL
 
 #: The place where a container finds its job.
 PLACE = "/fastaudit-rs"
@@ -72,18 +73,18 @@ class Docker:
         except (self._sdk.errors.DockerException, OSError) as error:
             raise SandboxError(f"the docker backend: {what}: {error}") from error
 
-    def run(self, setup: Setup, job: Job, given: bytes, cancel: CancelToken) -> Result:
+    def run(self, setup: Setup, job: Job, request: RunRequest) -> Result:
         config, begun = setup.config, time.monotonic()
         with contextlib.ExitStack() as stack:
             place = stack.enter_context(tempfile.TemporaryDirectory(dir=config.base, prefix="job-"))
             Path(place, "job").write_bytes(pickle.dumps((setup.policy, _governing(), job)))
-            Path(place, "input").write_bytes(given)
+            Path(place, "input").write_bytes(request.given)
             # Opened before the code can do anything about it.
             report = stack.enter_context(open(f"{place}/report", "w+b"))
             stack.enter_context(self._errors("it cannot be run"))
             container = self._api.create_container(**self._options(setup, place))["Id"]
             try:
-                watch = Watch(self._api, container, config, cancel)
+                watch = Watch(self._api, container, config, request.cancel)
                 status, killed_by, texts = watch.result()
                 state = self._api.inspect_container(container)["State"]
             finally:

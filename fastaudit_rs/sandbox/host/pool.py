@@ -10,9 +10,9 @@ from ...sessions.arguments import count
 from ..wire import COMMON
 from . import copies
 from .process import Worker
-from .run import INTERVAL
 from .runner import CancelToken, InFlight, Runner, RunRequest
 from .setup import Setup, Workers, WorkerSource
+from .watch import INTERVAL
 
 
 class Pool(Runner):
@@ -36,7 +36,6 @@ class Pool(Runner):
         self._directory = setup.config.directory
         self._workers = Workers(setup, [*COMMON, *map(str, preload)], size)
         self._in_flight = InFlight("the pool")
-        self._closed = False
         self.begin_anew()
         copies.note(self)
         try:
@@ -51,7 +50,7 @@ class Pool(Runner):
         self._room = threading.Semaphore(self._size)
 
     def __repr__(self) -> str:
-        closed = ", closed" if self._closed else ""
+        closed = ", closed" if self._workers.closed else ""
         return f"<Pool of {self._size} in {str(self._directory)!r}{closed}>"
 
     def close(self) -> None:
@@ -59,12 +58,10 @@ class Pool(Runner):
 
         A run that another thread waits for raises `RuntimeError`.
         """
-        if not self._closed:
-            self._closed = True
-            self._workers.start_no_more()
-            self._in_flight.close()
-            self._starter.shutdown()
-            self._workers.close()
+        self._workers.closed = True
+        self._in_flight.close()
+        self._starter.shutdown()
+        self._workers.close()
 
     def _run(self, request: RunRequest) -> Result:
         with self._in_flight.running(request.cancel):

@@ -94,7 +94,7 @@ class RunRequest:
     loop: "asyncio.AbstractEventLoop | None" = None
 
     def __post_init__(self) -> None:
-        code, args, given = self.code, self.args, self.stdin
+        code, args, stdin = self.code, self.args, self.stdin
         if isinstance(code, str):
             # As code it would be an attribute of what has the file's name.
             if re.fullmatch(r"[\w./\\~:-]+\.py", code):
@@ -105,11 +105,15 @@ class RunRequest:
             raise TypeError(f"code must be a str or the path of a file, not {type(code).__name__}")
         if isinstance(args, (str, bytes)):
             raise TypeError(f"args must be a list, not {type(args).__name__}: write [{args!r}]")
-        if not isinstance(given, (str, bytes, bytearray, memoryview)):
+        if not isinstance(stdin, (str, bytes, bytearray, memoryview)):
             # `subprocess` takes a file, or a constant for one.
             raise TypeError(
-                f"stdin must be str or bytes, not {type(given).__name__}: pass the text, not a file"
+                f"stdin must be str or bytes, not {type(stdin).__name__}: pass the text, not a file"
             )
+
+    @property
+    def given(self) -> bytes:
+        return self.stdin.encode() if isinstance(self.stdin, str) else bytes(self.stdin)
 
 
 class Runner(Closing):

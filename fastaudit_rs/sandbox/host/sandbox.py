@@ -22,12 +22,12 @@ from ...sessions.base import SNAPSHOTS, Tools
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import cgroup
-from .calls import Questions, check_ask, warn_of_held, within
+from .calls import check_ask, warn_of_held, within
 from .causes import counts_processes
 from .files import READ, Files, remove_own
 from .network import reachable
 from .process import SandboxError, fill_standard
-from .run import Run
+from .run import run
 from .runner import InFlight, Runner, RunRequest, SandboxConfig
 from .setup import (
     CONFINE,
@@ -239,22 +239,20 @@ class Sandbox(Runner):
             raise RuntimeError("the sandbox is closed")
 
     def _run(self, request: RunRequest, workers: WorkerSource | None = None) -> Result:
-        config, code, given = self._config, request.code, request.stdin
+        config, code = self._config, request.code
         in_file = not isinstance(code, str)
         text = Path(code).read_text(encoding="utf-8") if in_file else str(code)
         file = os.path.abspath(code) if in_file else "<sandbox>"
-        job = config.job(text, file, request.args, value=request.value, cwd=self._cwd)
-        given = given.encode() if isinstance(given, str) else bytes(given)
+        job = config.job(
+            text, file, request.args, value=request.value, cwd=self._cwd, asks=config.asks
+        )
         with self._in_flight.running(request.cancel), self._files.changes() as changed:
             if self._docker is not None:
-                result = self._docker.run(self._setup, job, given, request.cancel)
+                result = self._docker.run(self._setup, job, request)
             else:
-                questions = None
-                if self._on_ask is not None:
-                    ask = within(self._on_ask, self._ask_seconds)
-                    questions = Questions(ask, request.loop)
-                run = Run(config, request.cancel, questions)
-                result = run.result(workers or self._workers.worker, job, given)
+                ask = within(self._on_ask, self._ask_seconds)
+                source = workers or self._workers.worker
+                result = run(config, source, job, request, ask)
         return replace(result, changed=changed)
 
     def pool(self, size: int, preload: Iterable[str] = ()) -> "Pool":

@@ -110,7 +110,6 @@ class SandboxSession(Session):
         self._is_foreign = True
         self._busy = threading.Lock()
         self._exchange = None
-        self._process.forget_all()
 
     @property
     def _process(self) -> Process:

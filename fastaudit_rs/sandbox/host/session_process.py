@@ -1,6 +1,7 @@
-"""The process of a session, and its copies that wait, as the host sees them."""
+"""The process of a run or a session, and its copies that wait, as the host sees them."""
 
 import contextlib
+import io
 import marshal
 import os
 import select
@@ -11,8 +12,9 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from ...sessions.base import NAMES, Name
+from ...sessions.base import NAMES
 from ..wire import Job, Malformed, decode, encode, receive, send
+from . import copies
 from .channel import Broken, Channel
 from .process import Worker
 
@@ -41,8 +43,22 @@ class Copy:
 
 
 class Process:
-    def __init__(self, worker: Worker, job: Job, decisions: "Decisions | None" = None) -> None:
+    """A process of a worker that runs code: a run, which is given its input, or a session."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        job: Job,
+        decisions: "Decisions | None" = None,
+        given: bytes | None = None,
+    ) -> None:
         self.worker = worker
+        self.is_run = not job["session"]
+        #: True if a run has left nothing in its worker.
+        self.is_clean = False
+        #: True if it has a connection for messages.
+        self.speaks = job["asks"] or not self.is_run
+        self._given = memoryview(given or b"")
         #: The copies from before the last steps, in order.
         self.copies: list[Copy] = []
         #: The copies that the host has asked for, by number.
@@ -54,10 +70,18 @@ class Process:
         self._control = threading.Lock()
         self._answers: list[bool] = []
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as mine:
-            passed = [os.open(os.devnull, os.O_RDONLY)]
+            #: The end of its standard input, if it is given one.
+            self.stdin: io.FileIO | None = None
+            if given is None:
+                passed = [os.open(os.devnull, os.O_RDONLY)]
+            else:
+                reading, writing = os.pipe()
+                passed = [reading]
+                self.stdin = mine.enter_context(io.FileIO(writing, "wb"))
+                os.set_blocking(writing, False)
             theirs.callback(os.close, passed[0])
-            self.pipes: dict[int, Name] = {}
-            for name in NAMES:
+            self.pipes: dict[int, str] = {}
+            for name in (*NAMES, "report") if self.is_run else NAMES:
                 reading, writing = os.pipe()
                 theirs.callback(os.close, writing)
                 mine.callback(os.close, reading)
@@ -67,7 +91,8 @@ class Process:
             connection, other = socket.socketpair()
             theirs.callback(other.close)
             self.channel = Channel(connection)
-            passed.append(other.fileno())
+            if self.speaks:
+                passed.append(other.fileno())
             if decisions is not None:
                 passed.append(decisions.descriptor())
                 theirs.callback(os.close, passed[-1])
@@ -76,6 +101,21 @@ class Process:
                 send(worker.control, marshal.dumps(cast(Any, job)), passed)
             self._mine = mine.pop_all()
             self._mine.callback(lambda: self.channel.close())
+        copies.note(self)
+
+    def has_fed(self) -> bool:
+        """Write to its standard input what there is room for. True once that is closed."""
+        assert self.stdin is not None
+        try:
+            while self._given:
+                self._given = self._given[os.write(self.stdin.fileno(), self._given) :]
+        except BlockingIOError:
+            return False
+        except OSError:
+            # Nobody reads it.
+            pass
+        self.stdin.close()
+        return True
 
     def copied(self, step: int) -> socket.socket:
         """Expect a new copy; return the socket that the process makes it with."""
@@ -119,9 +159,9 @@ class Process:
     def hear(self) -> None:
         """Read what the worker says; it has something to say, or is gone."""
         try:
-            word, number = receive(self.worker.control)[0].split()
+            word, number, *clean = receive(self.worker.control)[0].split()
             if word == b"ended":
-                self.status = int(number)
+                self.status, self.is_clean = int(number), clean == [b"1"]
             else:
                 self._answers.append(number == b"1")
         except (EOFError, OSError, ValueError):
@@ -145,7 +185,9 @@ class Process:
         return not self.is_lost and self._answers[0]
 
     def settle(self) -> None:
-        """End what is left of a process that has ended, but for the copies of it."""
+        """End what is left of a session's process that has ended, but for the copies of it."""
+        if self.is_run:
+            return
         self._drop_unmade()
         # The latest one comes first: it is the session's if that is wished later.
         kept = self._kept()
@@ -196,7 +238,7 @@ class Process:
             pass
         return False
 
-    def drained(self) -> Iterator[tuple[Name, bytes]]:
+    def drained(self) -> Iterator[tuple[str, bytes]]:
         for descriptor, name in self.pipes.items():
             # As much as a pipe holds, and no more: somebody may still write.
             for _ in range(64):
@@ -222,7 +264,7 @@ class Process:
     def release(self) -> None:
         self._mine.close()
 
-    def forget_all(self) -> None:
+    def begin_anew(self) -> None:
         """Close what a copy of the host has of it and of its copies."""
         for channel in (self.channel, *(copy.channel for copy in self._kept())):
             channel.forget()

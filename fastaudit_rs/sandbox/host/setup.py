@@ -201,7 +201,8 @@ class Workers:
         self._setup = setup
         self._preload = preload
         self._most = most
-        self._closed = False
+        #: True if no more are started.
+        self.closed = False
         self.begin_anew()
         copies.note(self)
 
@@ -219,7 +220,7 @@ class Workers:
         self._keep(*self._started())
 
     def _started(self) -> tuple[Worker, Hashable]:
-        if self._closed:
+        if self.closed:
             raise RuntimeError("the pool is closed")
         key = self._setup.state()
         return self._setup.start(self._preload), key
@@ -238,17 +239,14 @@ class Workers:
 
     def _keep(self, worker: Worker, key: Hashable) -> None:
         with self._lock:
-            if worker.is_alive and len(self._idle) < self._most and not self._closed:
+            if worker.is_alive and len(self._idle) < self._most and not self.closed:
                 self._idle.append((worker, key))
                 return
         worker.end()
 
-    def start_no_more(self) -> None:
-        self._closed = True
-
     def close(self) -> None:
         with self._lock:
-            self._closed = True
+            self.closed = True
             idle, self._idle = self._idle, []
         for worker, _ in idle:
             worker.end()

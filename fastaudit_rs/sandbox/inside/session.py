@@ -55,7 +55,7 @@ class _Steps:
     ) -> None:
         self._child = child
         self._channel = channel
-        self._steps = step.Steps(policy, names, Shown())
+        self._steps = step.StepContext(policy, names, Shown())
         self._steps.own["display"] = names["display"] = self._steps.shown.display
         self._names = names
         self._denials = 0

@@ -75,8 +75,7 @@ def main(control: _socket.socket) -> NoReturn:
             _attend(children, control, child)
             continue
         status = children.status(child, control.fileno())
-        is_clean = children.end(PATIENCE)
-        send(control, b"%d %d" % (status, is_clean))
+        send(control, b"ended %d %d" % (status, children.end(PATIENCE)))
         runs += 1
         if runs == 1:
             _import(COMMON)
