@@ -10,6 +10,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -158,8 +160,6 @@ class Watch:
         self._disk = Disk(config.base, config.limits.disk)
         self._cancel = cancel
         self._killed_by: str | None = None
-        self._status: int | None = None
-        self._error: BaseException | None = None
         self._texts = {"stdout": bytearray(), "stderr": bytearray()}
 
     def result(self) -> tuple[int, str | None, dict[str, bytearray]]:
@@ -174,31 +174,33 @@ class Watch:
         except BaseException:
             _close(output)
             raise
-        begun = time.monotonic()
-        reading = self._thread(lambda: self._read(output))
+        reading = _started(lambda: self._read(output))
+        # The daemon answers when it ends: the time is watched here.
+        ended = _started(lambda: self._api.wait(self._container, timeout=None)["StatusCode"])
         try:
-            self._until(self._thread(self._wait), begun)
+            self._until(ended, reading)
         except BaseException:
             self._kill()
             raise
         finally:
             self._disk.close()
-        reading.join(DRAINED)
-        if self._error is not None:
-            raise self._error
-        return self._status or 0, self._killed_by, self._texts
+        if futures.wait([reading], DRAINED).done:
+            reading.result()
+        return ended.result() or 0, self._killed_by, self._texts
 
-    def _until(self, waiting: threading.Thread, begun: float) -> None:
+    def _until(self, ended: "Future[int]", reading: "Future[None]") -> None:
+        begun = time.monotonic()
         kill_at = give_up_at = math.inf
-        while True:
-            waiting.join(INTERVAL)
-            if not waiting.is_alive():
-                return
-            if self._error is not None:
-                raise self._error
+        while not futures.wait([ended], INTERVAL).done:
+            if reading.done():
+                reading.result()
             now = time.monotonic()
             if self._killed_by is None:
-                self._check(now - begun)
+                self._cancel.check()
+                if now - begun > (self._limits.wall_seconds or math.inf):
+                    self._killed_by = "wall_seconds"
+                elif self._disk.is_over():
+                    self._killed_by = "disk"
             if self._killed_by is not None and kill_at == math.inf:
                 kill_at, give_up_at = now, now + PATIENCE
             if now >= give_up_at:
@@ -206,21 +208,6 @@ class Watch:
             if now >= kill_at:
                 self._kill()
                 kill_at = time.monotonic() + AGAIN
-
-    def _thread(self, job: Callable[[], None]) -> threading.Thread:
-        thread = threading.Thread(target=self._noting, args=(job,), daemon=True)
-        thread.start()
-        return thread
-
-    def _noting(self, job: Callable[[], None]) -> None:
-        try:
-            job()
-        except BaseException as error:
-            self._error = self._error or error
-
-    def _wait(self) -> None:
-        # The daemon answers when it ends: this is watched here.
-        self._status = self._api.wait(self._container, timeout=None)["StatusCode"]
 
     def _read(self, output: Any) -> None:
         """Read its output to the end, which is the container's; keep what is within the limit."""
@@ -233,18 +220,24 @@ class Watch:
         finally:
             _close(output)
 
-    def _check(self, seconds: float) -> None:
-        self._cancel.check()
-        limits = self._limits
-        if seconds > (limits.wall_seconds or math.inf):
-            self._killed_by = self._killed_by or "wall_seconds"
-        elif self._disk.is_over():
-            self._killed_by = self._killed_by or "disk"
-
     def _kill(self) -> None:
         # It may have ended by itself meanwhile.
         with contextlib.suppress(Exception):
             self._api.kill(self._container)
+
+
+def _started(job: Callable[[], Any]) -> "Future[Any]":
+    """Call a function in a thread that the end of the process does not wait for."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(job())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 def _close(output: Any) -> None:
