@@ -10,7 +10,7 @@ import _socket
 import array
 import json
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Any, NamedTuple
 
 from .._native import _json_extent
 from ..sessions.forms import LENGTH
@@ -34,7 +34,7 @@ HEAD, VALUES, DEPTH = 2 << 20, 20_000, 50
 _DESCRIPTOR = array.array("i").itemsize
 
 
-class Job(TypedDict):
+class Job(NamedTuple):
     """The code that a process of a sandbox is to run, and how."""
 
     code: str
@@ -42,22 +42,22 @@ class Job(TypedDict):
     args: list[str]
     #: Directories of modules that it finds, besides the current one.
     path: list[str]
-    value: bool
+    value: bool = False
     #: Where it begins, if not in the directory of the sandbox: it then starts a program, and is
     #: left out of its tracebacks.
-    cwd: str | None
+    cwd: str | None = None
     #: True if it is no code, but a process for the steps of a session.
-    session: bool
+    session: bool = False
     #: True if that asks the host before an operation is denied.
-    asks: bool
+    asks: bool = False
     #: True if its decisions are logged: the last descriptor is that of the log.
-    logs: bool
-    cpu_seconds: int | None
+    logs: bool = False
+    cpu_seconds: int | None = None
     #: The bytes that a file may have.
-    disk: int | None
+    disk: int | None = None
 
 
-class KernelPart(TypedDict):
+class KernelPart(NamedTuple):
     """The parts that the kernel is to hold, besides the work of `sandlock`."""
 
     confined: bool

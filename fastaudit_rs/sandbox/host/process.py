@@ -2,8 +2,8 @@
 
 import contextlib
 import functools
-import marshal
 import os
+import pickle
 import resource
 import secrets
 import select
@@ -15,7 +15,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ..._native import _hold_sockets, _listeners
 from ...results import Result
@@ -285,7 +285,7 @@ class Worker:
                 self._process.pid = pid
             held = self._held(pid)
             send(self.control, task)
-            send(self.control, marshal.dumps(cast(Any, held)))
+            send(self.control, pickle.dumps(held))
             said = receive(self.control)[0].decode(errors="replace")
         except (EOFError, OSError) as error:
             self.kill()
@@ -307,7 +307,7 @@ class Worker:
             self._group is not None and "memory" in self._group.held
         )
         own = _rlimits(limits, memory=not counted, others=not is_confined)
-        return {"confined": is_confined, "memory_files": counted, "limits": own}
+        return KernelPart(is_confined, counted, own)
 
     def limit_of(self, status: int) -> str | None:
         """The limit that ended its child with this status, of those that the host does not hold."""

@@ -201,28 +201,15 @@ class SandboxConfig:
     def directory(self) -> Path:
         return Path(self.base, "work")
 
-    def job(
-        self,
-        code: str,
-        file: str,
-        args: Sequence[str] = (),
-        *,
-        value: bool = False,
-        cwd: str | None = None,
-        session: bool = False,
-        asks: bool = False,
-    ) -> Job:
+    def job(self, code: str, file: str, args: Sequence[str] = (), **more: Any) -> Job:
         """The code for a process of it, or a session's without code; see `Job`."""
-        return {
-            "code": code,
-            "file": file,
-            "args": [str(arg) for arg in args],
-            "path": [*self.path],
-            "value": bool(value),
-            "cwd": cwd,
-            "session": session,
-            "asks": asks,
-            "logs": self.log is not None,
-            "cpu_seconds": self.limits.cpu_seconds,
-            "disk": cast("int | None", self.limits.disk),
-        }
+        return Job(
+            code,
+            file,
+            [str(arg) for arg in args],
+            [*self.path],
+            logs=self.log is not None,
+            cpu_seconds=self.limits.cpu_seconds,
+            disk=cast("int | None", self.limits.disk),
+            **more,
+        )

@@ -244,7 +244,7 @@ class Sandbox(Runner):
         text = Path(code).read_text(encoding="utf-8") if in_file else str(code)
         file = os.path.abspath(code) if in_file else "<sandbox>"
         job = config.job(
-            text, file, request.args, value=request.value, cwd=self._cwd, asks=config.asks
+            text, file, request.args, value=bool(request.value), cwd=self._cwd, asks=config.asks
         )
         with self._in_flight.running(request.cancel), self._files.changes() as changed:
             if self._docker is not None:

@@ -2,15 +2,15 @@
 
 import contextlib
 import io
-import marshal
 import os
+import pickle
 import select
 import signal
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from ...sessions.base import NAMES
 from ..wire import Job, Malformed, decode, encode, receive, send
@@ -53,11 +53,11 @@ class Process:
         given: bytes | None = None,
     ) -> None:
         self.worker = worker
-        self.is_run = not job["session"]
+        self.is_run = not job.session
         #: True if a run has left nothing in its worker.
         self.is_clean = False
         #: True if it has a connection for messages.
-        self.speaks = job["asks"] or not self.is_run
+        self.speaks = job.asks or not self.is_run
         self._given = memoryview(given or b"")
         #: The copies from before the last steps, in order.
         self.copies: list[Copy] = []
@@ -98,7 +98,7 @@ class Process:
                 theirs.callback(os.close, passed[-1])
             with contextlib.suppress(OSError):
                 # A worker that is gone shows where its answers are read.
-                send(worker.control, marshal.dumps(cast(Any, job)), passed)
+                send(worker.control, pickle.dumps(job), passed)
             self._mine = mine.pop_all()
             self._mine.callback(lambda: self.channel.close())
         copies.note(self)

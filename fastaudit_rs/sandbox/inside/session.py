@@ -39,7 +39,7 @@ def serve(
     for stream in streams:
         stream.reconfigure(line_buffering=True)
     channel.take_interrupts()
-    asks = asking(channel, most) if job["asks"] else None
+    asks = asking(channel, most) if job.asks else None
     policy.install(monitor_calls=MONITORING, on_denied=session.tell, on_ask=asks, log=log)
     session.log = log
     with contextlib.suppress(EOFError, OSError):

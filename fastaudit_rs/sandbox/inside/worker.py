@@ -9,7 +9,6 @@ import _socket
 import contextlib
 import gc
 import importlib
-import marshal
 import os
 import resource
 import signal
@@ -44,7 +43,7 @@ def main(control: _socket.socket) -> NoReturn:
         policy, most, path, preload, governing = pickle.loads(task)
         for file in governing:
             _govern(file)
-        _hold(children, policy, marshal.loads(held))
+        _hold(children, policy, pickle.loads(held))
         sys.path[:0] = path
         is_same = most is policy
         policy = _prepared(children, policy, preload)
@@ -63,15 +62,15 @@ def main(control: _socket.socket) -> NoReturn:
         except (EOFError, OSError):
             # The host is gone: there could be no memory for the end of the interpreter any more.
             os._exit(0)
-        told = marshal.loads(job)
+        told: Job = pickle.loads(job)
         # An interrupt of a session waits until its process can take it.
-        blocked = {signal.SIGINT} if told["session"] else set()
+        blocked = {signal.SIGINT} if told.session else set()
         signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
         child = _fork(children, control, policy, most, told, descriptors)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
         for descriptor in descriptors:
             os.close(descriptor)
-        if told["session"]:
+        if told.session:
             _attend(children, control, child)
             continue
         status = children.status(child, control.fileno())
@@ -83,13 +82,13 @@ def main(control: _socket.socket) -> NoReturn:
 
 def _hold(children: _Children, policy: Policy, held: KernelPart) -> None:
     """Put them on this process, and on those that it starts, for good."""
-    for number, most in held["limits"].items():
+    for number, most in held.limits.items():
         _, greatest = resource.getrlimit(number)
         if greatest != resource.RLIM_INFINITY:
             most = min(most, greatest)
         resource.setrlimit(number, (most, most))
-    if held["confined"]:
-        children.confine(policy, held["memory_files"])
+    if held.confined:
+        children.confine(policy, held.memory_files)
 
 
 def _prepared(children: _Children, policy: Policy, preload: list[str]) -> Policy:
