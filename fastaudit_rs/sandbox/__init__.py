@@ -23,7 +23,6 @@ __all__ = [*_LATER]
 
 
 def __getattr__(name: str) -> object:
-    """Import the module of a name that is asked for."""
     from importlib import import_module
 
     if name in _LATER:
@@ -32,5 +31,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Name what is public."""
     return sorted(__all__)

@@ -1,15 +1,15 @@
 """The machine's resources that a sandbox may use, and which of them ended a run.
 
 Control groups (``host/cgroup.py``) and the kernel part (``host/setup.py``) hold memory, processes
-and processor time of all processes together; ``host/process.py`` and ``inside/held.py`` what each
-has by itself. The host watches time, disk and output: ``host/run.py``, ``host/exchange.py``.
+and processor time of all processes together; ``host/process.py`` and ``inside/worker.py`` what
+each has by itself. The host watches time, disk and output: ``host/run.py``, ``host/exchange.py``.
 """
 
 import signal
 from dataclasses import dataclass, fields
 
-from .. import Policy
 from .._keywords import checked
+from ..sessions.arguments import count, seconds, size
 
 _SIZES = ("memory", "disk", "output")
 
@@ -60,34 +60,15 @@ class Limits:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if value is None:
-                continue
-            if field.name in _SIZES:
-                object.__setattr__(self, field.name, size(field.name, value))
-                continue
-            accepted = (int, float) if field.name == "wall_seconds" else (int,)
-            if isinstance(value, bool) or not isinstance(value, accepted):
-                kind = "a number" if float in accepted else "a whole number"
-                raise TypeError(f"{field.name} must be {kind}, not {type(value).__name__}")
-            if value <= 0:
-                raise ValueError(f"{field.name} must be positive, not {value!r}")
+            name, value = field.name, getattr(self, field.name)
+            if name in _SIZES:
+                object.__setattr__(self, name, value if value is None else size(name, value))
+            elif name == "wall_seconds":
+                seconds(name, value)
+            elif value is not None:
+                count(name, value, 1)
         if self.cpu_percent is not None and self.cpu_percent > 100:
             raise ValueError(f"cpu_percent must be at most 100, not {self.cpu_percent!r}")
-
-
-def size(name: str, value: object) -> int:
-    """A size in bytes, as `Policy` reads ``max_bytes``."""
-    if not isinstance(value, (int, str)):
-        raise TypeError(f"{name} must be an int or a str, not {type(value).__name__}")
-    try:
-        found = Policy(max_bytes=value).max_bytes
-    except (TypeError, ValueError) as error:
-        raise type(error)(str(error).replace("max_bytes", name)) from None
-    assert found is not None
-    if found <= 0:
-        raise ValueError(f"{name} must be positive, not {value!r}")
-    return found
 
 
 def limit_of(

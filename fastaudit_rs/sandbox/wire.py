@@ -10,7 +10,7 @@ import _socket
 import array
 import json
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Any, NamedTuple
 
 from .._native import _json_extent
 from ..sessions.forms import LENGTH
@@ -34,7 +34,7 @@ HEAD, VALUES, DEPTH = 2 << 20, 20_000, 50
 _DESCRIPTOR = array.array("i").itemsize
 
 
-class Job(TypedDict):
+class Job(NamedTuple):
     """The code that a process of a sandbox is to run, and how."""
 
     code: str
@@ -42,22 +42,22 @@ class Job(TypedDict):
     args: list[str]
     #: Directories of modules that it finds, besides the current one.
     path: list[str]
-    value: bool
+    value: bool = False
     #: Where it begins, if not in the directory of the sandbox: it then starts a program, and is
     #: left out of its tracebacks.
-    cwd: str | None
+    cwd: str | None = None
     #: True if it is no code, but a process for the steps of a session.
-    session: bool
+    session: bool = False
     #: True if that asks the host before an operation is denied.
-    asks: bool
+    asks: bool = False
     #: True if its decisions are logged: the last descriptor is that of the log.
-    logs: bool
-    cpu_seconds: int | None
+    logs: bool = False
+    cpu_seconds: int | None = None
     #: The bytes that a file may have.
-    disk: int | None
+    disk: int | None = None
 
 
-class KernelPart(TypedDict):
+class KernelPart(NamedTuple):
     """The parts that the kernel is to hold, besides the work of `sandlock`."""
 
     confined: bool
@@ -76,7 +76,6 @@ def encode(kind: str, body: bytes = b"", **head: object) -> bytes:
 
 
 def decode(message: bytes | bytearray) -> tuple[dict[str, Any], memoryview]:
-    """Return the head and the body of a message."""
     end = message.find(b"\n", 0, HEAD)
     if end < 0:
         raise Malformed("a message without a head")
@@ -94,12 +93,10 @@ def decode(message: bytes | bytearray) -> tuple[dict[str, Any], memoryview]:
 
 
 def framed(message: bytes) -> bytes:
-    """Return a message with its length before it."""
     return LENGTH.pack(len(message)) + message
 
 
 def send(control: _socket.socket, message: bytes, descriptors: Sequence[int] = ()) -> None:
-    """Send a message with copies of these descriptors."""
     passed = []
     if descriptors:
         rights = array.array("i", descriptors)
@@ -131,19 +128,3 @@ def receive(control: _socket.socket, descriptors: int = 0) -> tuple[bytes, list[
             raise EOFError("the other side is gone")
         rest = rest[received:]
     return bytes(message), found.tolist()
-
-
-def take(found: bytearray) -> list[bytes]:
-    """Take the whole messages from the beginning of what was read."""
-    messages, at = [], 0
-    while len(found) - at >= LENGTH.size:
-        length = LENGTH.unpack_from(found, at)[0]
-        if length > MESSAGE:
-            raise Malformed(f"it announced a message of {length} bytes")
-        end = at + LENGTH.size + length
-        if len(found) < end:
-            break
-        messages.append(bytes(memoryview(found)[at + LENGTH.size : end]))
-        at = end
-    del found[:at]
-    return messages

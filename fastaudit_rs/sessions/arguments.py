@@ -90,18 +90,26 @@ def seconds(name: str, value: object) -> float | None:
 
 def size(name: str, value: object) -> int:
     """A size in bytes, as `Policy` reads ``max_bytes``."""
+    if not isinstance(value, (int, str)):
+        raise TypeError(f"{name} must be an int or a str, not {type(value).__name__}")
     try:
-        size = Policy(max_bytes=value).max_bytes  # type: ignore[arg-type]
+        found = Policy(max_bytes=value).max_bytes
     except (TypeError, ValueError) as error:
         raise type(error)(str(error).replace("max_bytes", name)) from None
-    if not size or size < 0:
+    if not found:
         raise ValueError(f"{name} must be positive, not {value!r}")
-    return size
+    return found
 
 
 def count(name: str, value: object, least: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, not {type(value).__name__}")
     if value < least:
-        raise ValueError(f"{name} must be at least {least}, not {value!r}")
+        bound = "positive" if least == 1 else f"at least {least}"
+        raise ValueError(f"{name} must be {bound}, not {value!r}")
     return value
+
+
+def policy_of(name: str, value: object) -> None:
+    if value is not None and not isinstance(value, Policy):
+        raise TypeError(f"{name} must be a Policy, not {type(value).__name__}")

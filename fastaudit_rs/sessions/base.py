@@ -4,14 +4,16 @@ The interface is the same in this process (`Policy.session`) and in a sandbox (`
 """
 
 import asyncio
+import codecs
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from .._keywords import checked
 from ..results import Result
-from .snapshot import Snapshot
+from .arguments import seconds, text_of, tools_of, variables_of
 
 _Self = TypeVar("_Self", bound="Closing")
 
@@ -24,6 +26,11 @@ BUSY = "the session runs a step already: wait for its end, or call interrupt()"
 
 #: Tools: functions of the host that a step may call, by the names that it calls them by.
 Tools = Mapping[str, Callable[..., Any]]
+
+
+#: The streams of a step.
+Name: TypeAlias = Literal["stdout", "stderr"]
+NAMES: tuple[Name, Name] = ("stdout", "stderr")
 
 
 @dataclass(frozen=True)
@@ -39,13 +46,38 @@ class Output:
     text: str
 
 
-class StepRequest(NamedTuple):
-    """A step as it was asked for: the arguments of `Session.run`."""
+class Pieces:
+    """Tells the pieces of a step's output as text."""
 
-    code: str
-    variables: Mapping[str, object] | None
-    tools: Tools | None
-    timeout: float | None
+    def __init__(self, tell: Callable[[Output], None]) -> None:
+        self._tell = tell
+        make = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {"stdout": make("replace"), "stderr": make("replace")}
+
+    def add(self, name: Name, data: bytes, final: bool = False) -> None:
+        text = self._decoders[name].decode(data, final)
+        if text:
+            self._tell(Output(name, text))
+
+    def end(self) -> None:
+        for name in NAMES:
+            self.add(name, b"", final=True)
+
+
+class StepRequest:
+    """The arguments of `Session.run`, checked, with the variables packed."""
+
+    def __init__(
+        self,
+        code: str,
+        variables: Mapping[str, object] | None,
+        tools: Tools | None,
+        timeout: float | None,
+    ) -> None:
+        self.code = text_of(code)
+        self.variables = variables_of(variables)
+        self.tools = tools_of(tools)
+        self.timeout = seconds("timeout", timeout)
 
 
 class Closing(ABC):
@@ -115,7 +147,13 @@ class Session(Closing):
         return await self._arun(StepRequest(code, variables, tools, timeout))
 
     @abstractmethod
-    async def _arun(self, request: StepRequest) -> Result: ...
+    async def _arun(
+        self,
+        request: StepRequest,
+        on_output: Callable[[Output], None] | None = None,
+        stopped: threading.Event | None = None,
+    ) -> Result:
+        """Run a step; `stopped` is set where it is to be interrupted before it has begun too."""
 
     @checked("Session.run")
     def stream(
@@ -135,10 +173,7 @@ class Session(Closing):
             ...         print(output.name, output.text)
             ...     return stream.result
         """
-        return self._stream(StepRequest(code, variables, tools, timeout))
-
-    @abstractmethod
-    def _stream(self, request: StepRequest) -> "Stream": ...
+        return Stream(self, StepRequest(code, variables, tools, timeout))
 
     @abstractmethod
     def interrupt(self) -> bool:
@@ -184,7 +219,7 @@ class Session(Closing):
         """
 
     @abstractmethod
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> "Snapshot":
         """Keep the state that there is now, but for files, to go back to it later.
 
         Example:
@@ -201,7 +236,7 @@ class Session(Closing):
         """
 
     @abstractmethod
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: "Snapshot") -> None:
         """Go back to a state that is kept, any number of times; `undo` goes no further back.
 
         It works also where a step has ended the session's process.
@@ -234,13 +269,10 @@ class Stream(AsyncIterator[Output]):
     The step begins when the first of it is asked for.
     """
 
-    def __init__(
-        self,
-        run: Callable[[Callable[[Output], None]], Awaitable[Result]],
-        stop: Callable[[], object],
-    ) -> None:
-        self._run = run
-        self._stop = stop
+    def __init__(self, session: Session, request: StepRequest) -> None:
+        self._session = session
+        self._request = request
+        self._stopped = threading.Event()
         self._queue: asyncio.Queue[Output | None] = asyncio.Queue()
         self._task: asyncio.Task[Result] | None = None
 
@@ -268,10 +300,7 @@ class Stream(AsyncIterator[Output]):
         def tell(output: Output) -> None:
             loop.call_soon_threadsafe(self._queue.put_nowait, output)
 
-        async def run() -> Result:
-            return await self._run(tell)
-
-        task = loop.create_task(run())
+        task = loop.create_task(self._session._arun(self._request, tell, self._stopped))
         task.add_done_callback(lambda _: self._queue.put_nowait(None))
         return task
 
@@ -289,5 +318,57 @@ class Stream(AsyncIterator[Output]):
     async def aclose(self) -> None:
         """Interrupt the step if it still runs, and wait for its end."""
         if self._task is not None and not self._task.done():
-            self._stop()
+            self._stopped.set()
+            self._session.interrupt()
             await asyncio.wait([self._task])
+
+
+class Snapshot:
+    """A state of a session: `Session.snapshot` makes it, `Session.restore` goes back to it.
+
+    In this process it has the names and the working directory; in a sandbox it is a copy of the
+    session's process, which waits.
+    """
+
+    __slots__ = ("_number", "_session", "_step")
+
+    def __init__(self, session: "Session", number: int, step: int) -> None:
+        self._session = session
+        self._number = number
+        self._step = step
+
+    @property
+    def step(self) -> int:
+        """The number of steps that the session had run."""
+        return self._step
+
+    def close(self) -> None:
+        """Let go of it: the session cannot go back to it any more.
+
+        Raises:
+            RuntimeError: The session runs a step.
+        """
+        self._session._drop(self._number)
+
+    def __repr__(self) -> str:
+        return f"<Snapshot after {self._step} steps>"
+
+
+def number_of(snapshot: object, session: "Session") -> int:
+    if not isinstance(snapshot, Snapshot):
+        kind = type(snapshot).__name__
+        raise TypeError(f"snapshot must be one that session.snapshot() made, not {kind}")
+    if snapshot._session is not session:
+        raise ValueError("snapshot must be one of this session: its snapshot() makes it")
+    return snapshot._number
+
+
+def check_room(count: int, most: int) -> None:
+    if count >= most:
+        raise RuntimeError(
+            f"the session keeps {most} snapshots (snapshots=): close() one that is not needed"
+        )
+
+
+def closed() -> RuntimeError:
+    return RuntimeError("the snapshot is closed: by its close(), or by reset() of the session")

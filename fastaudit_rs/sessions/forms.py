@@ -1,6 +1,5 @@
 """Values as what JSON can hold, with bytes beside it, and back: the forms of `values`."""
 
-import math
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,7 +50,9 @@ class Packer:
         if issubclass(kind, str):
             return str.__str__(given)
         if issubclass(kind, int):
-            return self._number(int.__int__(given))
+            number = int.__int__(given)
+            is_short = int.bit_length(number) < BITS
+            return number if is_short else {_KIND: "int", "hex": f"{number:x}"}
         if issubclass(kind, float):
             return float.__float__(given)
         if issubclass(kind, complex):
@@ -78,11 +79,6 @@ class Packer:
         """Put bytes beside the head; return their number."""
         self.blobs.append(data)
         return len(self.blobs) - 1
-
-    def _number(self, value: int) -> Any:
-        if int.bit_length(value) < BITS:
-            return value
-        return {_KIND: "int", "hex": f"{value:x}"}
 
     def _mapping(self, value: Any, place: str, depth: int) -> Any:
         items = [
@@ -156,12 +152,6 @@ class Unpacker:
         if self._other is None:
             raise ValueError(f"a message with {kind!r}")
         return self._other(self, kind, form)
-
-
-def size_of(shape: Sequence[int], item: int) -> int:
-    if any(type(size) is not int or size < 0 for size in shape):
-        raise ValueError("an array whose shape has something else than sizes")
-    return math.prod(shape) * item
 
 
 def _shown(key: Any) -> str:

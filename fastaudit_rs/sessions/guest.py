@@ -8,9 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import AuditDenied, AuditPerms
 from .._native import _Interrupts, _own_directory
@@ -28,25 +28,24 @@ GRACE, AGAIN = 0.5, 0.02
 _RUN_FOREVER = asyncio.BaseEventLoop.run_forever.__code__
 
 
+@dataclass(eq=False)
 class StepJob:
     """A function that the thread calls under the guard."""
 
-    def __init__(
-        self, work: Callable[[], object], notify: Callable[[], object], limit: float | None
-    ) -> None:
-        self.work = work
-        self.notify = notify
-        self.limit = limit
-        self.result: Any = None
-        #: An exception for the host, which has nothing of the code's.
-        self.failed: BaseException | None = None
-        #: The reason that the work did not begin.
-        self.refused: OSError | None = None
-        self.killed_by: str | None = None
-        self.is_done = False
-        self.started = self.ended = time.monotonic()
-        self._given_up_at: float | None = None
-        self._interrupted_at = -AGAIN
+    work: Callable[[], object]
+    notify: Callable[[], object]
+    limit: float | None
+    result: Any = None
+    #: An exception for the host, which has nothing of the code's.
+    failed: BaseException | None = None
+    #: The reason that the work did not begin.
+    refused: OSError | None = None
+    killed_by: str | None = None
+    is_done: bool = False
+    started: float = field(default_factory=time.monotonic)
+    ended: float = 0
+    _given_up_at: float | None = None
+    _interrupted_at: float = -AGAIN
 
     def stop(self, killed_by: str) -> None:
         if self.killed_by is None:
@@ -133,7 +132,6 @@ class Guest:
         threading.Thread(target=pursue, name=f"{self._name}: interrupts", daemon=True).start()
 
     def begin_again(self) -> None:
-        """Have the next job begin in the first directory."""
         self._next_directory = self.directory
 
     def end(self, work: Callable[[], object], notify: Callable[[], object]) -> None:
@@ -262,18 +260,11 @@ RUNS_ON = "the step could not be interrupted, and runs on: reset() starts anothe
 LOOK = 0.05
 
 
-class Running:
-    def __init__(
-        self,
-        guest: Guest,
-        job: StepJob,
-        changes: Callable[[], list[str]],
-        denied: Callable[[], list[AuditDenied]],
-    ) -> None:
-        self.guest = guest
-        self.job = job
-        self._changes = changes
-        self._denied = denied
+class Running(NamedTuple):
+    guest: Guest
+    job: StepJob
+    changes: Callable[[], list[str]]
+    denied: Callable[[], list[AuditDenied]]
 
     def result(self) -> Result:
         job = self.job
@@ -287,7 +278,7 @@ class Running:
             except Exception as bad:
                 outcome.value_error = f"it cannot be read: {bad}"
         texts = self.guest.output.end()
-        changed = self._changes()
+        changed = self.changes()
         killed_by = job.killed_by
         if killed_by is not None and outcome.error is None and job.is_done:
             # It ended by itself, just before.
@@ -298,7 +289,7 @@ class Running:
             stderr=texts["stderr"],
             duration=(job.ended if job.is_done else time.monotonic()) - job.started,
             killed_by=killed_by,
-            violations=self._denied(),
+            violations=self.denied(),
             value=value,
             confined=False,
             changed=changed,

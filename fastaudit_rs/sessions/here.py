@@ -1,7 +1,6 @@
 """A session in this process: steps on a thread of their own, under a guard."""
 
 import asyncio
-import codecs
 import contextlib
 import contextvars
 import functools
@@ -18,12 +17,25 @@ from .._native import MONITORING
 from ..approvals import Approvals
 from ..results import Result
 from . import step
-from .arguments import count, identifier, is_async, seconds, size, text_of, tools_of, variables_of
-from .base import BUSY, FOREIGN, SNAPSHOTS, Output, Session, StepRequest, Stream, Tools
+from .arguments import count, identifier, is_async, seconds, size, tools_of
+from .base import (
+    BUSY,
+    FOREIGN,
+    SNAPSHOTS,
+    Name,
+    Output,
+    Pieces,
+    Session,
+    Snapshot,
+    StepRequest,
+    Tools,
+    check_room,
+    closed,
+    number_of,
+)
 from .coroutines import Caller, Coroutines
 from .guest import Guest, Running, StepJob, awaited, wait
-from .output import Capture, Name, of_host
-from .snapshot import Snapshot, check_room, closed, number_of
+from .output import Capture, of_host
 from .state import StepQueue
 from .values import unpack
 
@@ -44,10 +56,6 @@ _numbers = itertools.count(1)
 def session(policy: Policy, /, **options: Any) -> Session:
     """Make a session: `Policy.session` has its documentation."""
     return HereSession(policy, **options)
-
-
-#: Starts a step; is given a function to call at its end, and one that serves coroutines meanwhile.
-_Start = Callable[[Callable[[], object], Callable[[Coroutines], object]], Running]
 
 
 class HereSession(Session):
@@ -118,51 +126,45 @@ class HereSession(Session):
                 called = self._coroutines.in_host(function)
                 made[name] = self._policy.tool(called, name=name)
             else:
-                made[name] = self._tool(name, function)
+                # It checks the function.
+                self._policy.tool(function, name=name)
+                made[name] = self._policy.tool(self._caller.run(function), name=name)
         return made
-
-    def _tool(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        # It checks the function.
-        self._policy.tool(function, name=name)
-        tool: Callable[..., Any] = self._policy.tool(self._caller.run(function), name=name)
-        return tool
 
     def _held(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of the host that no interrupt breaks off, with output of the host's."""
-        interrupts = _Held(self)
+        session = weakref.ref(self)
         called = self._caller.run(of_host(function))
 
         @functools.wraps(function)
         def held(*args: Any, **kwargs: Any) -> Any:
-            own = interrupts.now()
-            own.hold()
+            here = session()
+            interrupts = _native._Interrupts() if here is None else here._guest.interrupts
+            del here
+            interrupts.hold()
             try:
                 return called(*args, **kwargs)
             finally:
-                own.release()
+                interrupts.release()
 
         return held
 
-    def _prepared(self, request: StepRequest) -> _Start:
-        """Check the arguments of a step; return a function that starts it."""
-        text, timeout = text_of(request.code), request.timeout
-        limit = self._timeout if timeout is None else seconds("timeout", timeout)
-        packed = variables_of(request.variables)
-        copies: dict[str, Any] = unpack(packed, own=True) if packed else {}
+    def _given(self, request: StepRequest) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The variables and the tools of a step that may begin now."""
         with self._lock:
             self._check()
-        made = self._made(request.tools)
-        return functools.partial(self._start, text, copies, made, limit)
+        packed = request.variables
+        return unpack(packed, own=True) if packed else {}, self._made(request.tools)
 
     def _start(
         self,
-        code: str,
-        variables: dict[str, Any],
-        tools: dict[str, Any],
-        limit: float | None,
+        request: StepRequest,
+        given: tuple[dict[str, Any], dict[str, Any]],
         notify: Callable[[], object],
         serve: Callable[[Coroutines], object],
     ) -> Running:
+        """Start a step: `notify` is called at its end, `serve` has coroutines served meanwhile."""
+        limit = self._timeout if request.timeout is None else request.timeout
         with self._lock:
             self._check()
             # A step that is refused leaves the tools of the one that runs where they are.
@@ -173,7 +175,7 @@ class HereSession(Session):
 
             def work() -> step.Outcome:
                 try:
-                    return steps.run(guest.output, code, variables, tools)
+                    return steps.run(guest.output, request.code, *given)
                 except BaseException:
                     steps.shown.end()
                     raise
@@ -193,11 +195,10 @@ class HereSession(Session):
         first = directory.begin()
 
         def changed() -> list[str]:
-            try:
-                found: list[str] = directory.end(first)
-            except RuntimeError:
-                # The session was closed.
-                return []
+            found: list[str] = []
+            # The session may be closed.
+            with contextlib.suppress(RuntimeError):
+                found = directory.end(first)
             return found
 
         return changed
@@ -216,7 +217,7 @@ class HereSession(Session):
             raise RuntimeError(BUSY)
 
     def _run(self, request: StepRequest) -> Result:
-        start = self._prepared(request)
+        given = self._given(request)
         signs: SimpleQueue[None] = SimpleQueue()
         guest = self._guest
 
@@ -224,7 +225,7 @@ class HereSession(Session):
             signs.put(None)
 
         try:
-            running = start(notify, Coroutines.serve_alone)
+            running = self._start(request, given, notify, Coroutines.serve_alone)
             wait(running.guest, running.job, signs)
         except BaseException:
             # Ctrl-C, maybe as the step was being started: it is raised here, and in the step.
@@ -236,9 +237,12 @@ class HereSession(Session):
         return running.result()
 
     async def _arun(
-        self, request: StepRequest, on_piece: Callable[[Name, bytes], None] | None = None
+        self,
+        request: StepRequest,
+        on_output: Callable[[Output], None] | None = None,
+        stopped: threading.Event | None = None,
     ) -> Result:
-        start = self._prepared(request)
+        given = self._given(request)
         loop = asyncio.get_running_loop()
         sign = asyncio.Event()
 
@@ -251,9 +255,10 @@ class HereSession(Session):
             coroutines.leave_alone()
             coroutines.serve(loop)
 
-        running = start(notify, serve)
+        running = self._start(request, given, notify, serve)
         try:
-            running.guest.output.on_piece = on_piece
+            if on_output is not None:
+                running.guest.output.on_piece = _as_text(on_output, running.guest)
             try:
                 await awaited(running.guest, running.job, sign)
             except BaseException:
@@ -266,26 +271,6 @@ class HereSession(Session):
         finally:
             if self._coroutines is not None:
                 self._coroutines.leave(loop)
-
-    def _stream(self, request: StepRequest) -> Stream:
-        async def run(tell: Callable[[Output], None]) -> Result:
-            interrupts = self._guest.interrupts
-            make = codecs.getincrementaldecoder("utf-8")
-            decoders = {"stdout": make("replace"), "stderr": make("replace")}
-
-            def on_piece(name: Name, data: bytes) -> None:
-                # The host's loop is left whole by an interrupt.
-                interrupts.hold()
-                try:
-                    text = decoders[name].decode(data)
-                    if text:
-                        tell(Output(name, text))
-                finally:
-                    interrupts.release()
-
-            return await self._arun(request, on_piece)
-
-        return Stream(run, self.interrupt)
 
     def interrupt(self) -> bool:
         job = self._guest.job
@@ -396,15 +381,19 @@ class HereSession(Session):
         return job.result
 
 
-class _Held:
-    """The interrupts of the thread that a session has now."""
+def _as_text(tell: Callable[[Output], None], guest: Guest) -> Callable[[Name, bytes], None]:
+    """Return a function that tells pieces of output, in the thread that writes them."""
+    pieces = Pieces(tell)
 
-    def __init__(self, session: HereSession) -> None:
-        self._session = weakref.ref(session)
+    def on_piece(name: Name, data: bytes) -> None:
+        # The host's loop is left whole by an interrupt.
+        guest.interrupts.hold()
+        try:
+            pieces.add(name, data)
+        finally:
+            guest.interrupts.release()
 
-    def now(self) -> Any:
-        session = self._session()
-        return _native._Interrupts() if session is None else session._guest.interrupts
+    return on_piece
 
 
 def _current() -> str:

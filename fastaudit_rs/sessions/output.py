@@ -6,14 +6,11 @@ import sys
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from .._native import _in_tool
+from .base import NAMES, Name
 from .shown import shown_here
-
-Name: TypeAlias = Literal["stdout", "stderr"]
-
-NAMES: tuple[Name, Name] = ("stdout", "stderr")
 
 #: The output of the session that this context belongs to; ``False`` in a function of the host that
 #: a step has called.

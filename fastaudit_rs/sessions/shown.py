@@ -77,8 +77,8 @@ def _shown() -> "Shown | None":
 class Shown:
     """The things that a step shows, up to a limit."""
 
-    def __init__(self, most: int = BYTES, count: int = COUNT) -> None:
-        self._most, self._count = most, count
+    def __init__(self, most: int = BYTES) -> None:
+        self._most = most
         self._kept: list[dict[str, str | bytes]] = []
         self._left = most
         self._cut = 0
@@ -94,7 +94,7 @@ class Shown:
         kept, self._kept = self._kept, []
         if self._cut:
             noun = "thing" if self._cut == 1 else "things"
-            limit = f"{self._count} of {self._most / 1_000_000:g} MB"
+            limit = f"{COUNT} of {self._most / 1_000_000:g} MB"
             kept.append({"text/plain": f"({self._cut} more {noun} left out: at most {limit})"})
         return kept
 
@@ -126,7 +126,7 @@ class Shown:
 
     def _keep(self, found: dict[str, str | bytes]) -> None:
         size = sum(len(data) for data in found.values())
-        if len(self._kept) >= self._count or size > self._left:
+        if len(self._kept) >= COUNT or size > self._left:
             self._cut += 1
             return
         self._left -= size

@@ -16,21 +16,17 @@ from .values import pack
 _State = tuple[dict[str, Any], str | None, int]
 
 
-class StepQueue:
+class StepQueue(step.StepContext):
     """The state of the steps of a session, which the thread of the guest alone touches."""
 
     def __init__(
         self, policy: Policy, tools: dict[str, Callable[..., Any]], most: int | None
     ) -> None:
-        self.loop = step.Loop()
-        self.sources = step.Sources(policy)
-        self.shown = Shown(step.VALUE if most is None else most)
+        super().__init__(policy, {}, Shown(step.VALUE if most is None else most))
         self.number = 0
         self.tools = tools
-        self.names: dict[str, Any] = {}
         self.before: _State | None = None
         self.snapshots: dict[int, _State] = {}
-        self.own: dict[str, Any] = {}
         #: The number of modules before the first step: the host's.
         self._modules = len(sys.modules)
         self.begin()
@@ -60,17 +56,7 @@ class StepQueue:
             self.own.update(tools)
             self.names.update(tools)
         self.number += 1
-        self.shown.begin()
-        return step.run(self.names, code, self.number, self.loop, self.shown, self.sources)
-
-    def named(self) -> list[str]:
-        return [
-            name
-            for name, value in self.names.items()
-            if type(name) is str
-            and not (name in self.own and self.own[name] is value)
-            and not (name.startswith("__") and name.endswith("__"))
-        ]
+        return self.outcome(code, self.number)
 
     def get(self, name: str) -> bytes | None:
         if name not in self.named():

@@ -10,8 +10,9 @@ import signal
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
+from itertools import dropwhile
 from types import CodeType
 from typing import Any
 
@@ -52,8 +53,7 @@ class Outcome:
 class Loop:
     """The event loop of a session, which is made when a step first awaits something."""
 
-    def __init__(self, on_made: Callable[[asyncio.AbstractEventLoop], None] | None = None) -> None:
-        self._on_made = on_made
+    def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -62,8 +62,6 @@ class Loop:
         if loop is None or loop.is_closed():
             self._loop = loop = asyncio.new_event_loop()
             asyncio.set_event_loop(loop)
-            if self._on_made is not None:
-                self._on_made(loop)
         task = loop.create_task(coroutine)
         try:
             return loop.run_until_complete(task)
@@ -95,13 +93,13 @@ class Loop:
 class Sources:
     """The lines of the last steps of a session, for tracebacks."""
 
-    def __init__(self, policy: Policy | None = None) -> None:
+    def __init__(self, policy: Policy) -> None:
         self._steps: deque[tuple[str, Any]] = deque()
         self._policy = policy
 
     def may_show(self, file: str) -> bool:
         """Tell whether lines of a file may be looked up, which is no act of the step."""
-        if self._policy is None or file in linecache.cache or not os.path.isfile(file):
+        if file in linecache.cache or not os.path.isfile(file):
             return True
         return self._policy.explain("open", file, "r", 0).allowed
 
@@ -129,55 +127,67 @@ class Sources:
             linecache.cache.pop(name, None)
 
 
-def run(
-    namespace: dict[str, Any],
-    code: str,
-    number: int,
-    loop: Loop,
-    shown: Shown,
-    sources: Sources,
-    *,
-    most: int = VALUE,
-) -> Outcome:
-    """Run a step, which tracebacks name by its number: ``<step 1>``.
+class StepContext:
+    """What the steps of a session share, where their code runs."""
 
-    There is an outcome whatever the code does: only an exception that arrives from outside while it
-    is made can be raised. `Shown.begin` was called for this step.
-    """
-    name = f"<step {number}>"
-    outcome = Outcome()
-    try:
-        value = _evaluate(namespace, code, name, loop, sources)
-        if value is not None:
-            _tell_value(outcome, value, shown, most)
-        del value
-        shown.figures()
-    except BaseException as error:
-        _tell_error(outcome, error, name, sources)
-        _drop_frames(error)
-        with contextlib.suppress(BaseException):
+    def __init__(self, policy: Policy, names: dict[str, Any], shown: Shown) -> None:
+        self.names = names
+        #: What the session has given, by its names.
+        self.own: dict[str, Any] = {}
+        self.shown = shown
+        self.loop = Loop()
+        self.sources = Sources(policy)
+
+    def named(self) -> list[str]:
+        """The names that steps have given values: another one than the session's."""
+        return [
+            name
+            for name, value in self.names.items()
+            if type(name) is str
+            and not (name in self.own and self.own[name] is value)
+            and not (name.startswith("__") and name.endswith("__"))
+        ]
+
+    def outcome(self, code: str, number: int) -> Outcome:
+        """Run a step, which tracebacks name by its number: ``<step 1>``.
+
+        There is an outcome whatever the code does: only an exception that arrives from outside
+        while it is made can be raised.
+        """
+        name = f"<step {number}>"
+        outcome = Outcome()
+        shown = self.shown
+        shown.begin()
+        try:
+            value = self._evaluate(code, name)
+            if value is not None:
+                _tell_value(outcome, value, shown)
+            del value
             shown.figures()
-    outcome.display = shown.end()
-    return outcome
+        except BaseException as error:
+            _tell_error(outcome, error, name, self.sources)
+            # Objects of the step's frames do not outlive it because of its exception.
+            BaseException.with_traceback(error, None)
+            with contextlib.suppress(BaseException):
+                shown.figures()
+        outcome.display = shown.end()
+        return outcome
 
-
-def _evaluate(
-    namespace: dict[str, Any], code: str, name: str, loop: Loop, sources: Sources
-) -> object:
-    """Run code; return the value of its last expression, unless a semicolon ends it."""
-    sources.add(name, code)
-    compiled = parts(
-        code,
-        name,
-        flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
-        wanted=lambda last: not _ends_in_semicolon(code, last),
-    )
-    if any(map(_awaits, compiled)):
-        return loop.run(_awaited(compiled, namespace))
-    result = None
-    for part in compiled:
-        result = eval(part, namespace)
-    return result
+    def _evaluate(self, code: str, name: str) -> object:
+        """Run code; return the value of its last expression, unless a semicolon ends it."""
+        self.sources.add(name, code)
+        compiled = parts(
+            code,
+            name,
+            flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
+            wanted=lambda last: not _ends_in_semicolon(code, last),
+        )
+        if any(map(_awaits, compiled)):
+            return self.loop.run(_awaited(compiled, self.names))
+        result = None
+        for part in compiled:
+            result = eval(part, self.names)
+        return result
 
 
 async def _awaited(parts: list[CodeType], namespace: dict[str, Any]) -> object:
@@ -201,7 +211,7 @@ def _ends_in_semicolon(code: str, last: ast.Expr) -> bool:
     return any(line.lstrip(b" \t\f)").startswith(b";") for line in rest[:1])
 
 
-def _tell_value(outcome: Outcome, value: object, shown: Shown, most: int) -> None:
+def _tell_value(outcome: Outcome, value: object, shown: Shown) -> None:
     shown.add(value)
     try:
         try:
@@ -210,11 +220,11 @@ def _tell_value(outcome: Outcome, value: object, shown: Shown, most: int) -> Non
         except (NotData, ValueError, RecursionError):
             data = pack(limited(repr(value)))
             kind = "repr"
-        if len(data) <= most:
+        if len(data) <= VALUE:
             outcome.value = data
         else:
-            size, limit = len(data) / (1 << 20), most / (1 << 20)
-            outcome.value_error = f"too large: {size:.1f} MB of {kind}, of at most {limit:g} MB"
+            size = len(data) / (1 << 20)
+            outcome.value_error = f"too large: {size:.1f} MB of {kind}, of at most {VALUE >> 20} MB"
     except KeyboardInterrupt:
         raise
     except BaseException as failed:
@@ -222,7 +232,6 @@ def _tell_value(outcome: Outcome, value: object, shown: Shown, most: int) -> Non
 
 
 def _tell_error(outcome: Outcome, error: BaseException, name: str, sources: Sources) -> None:
-    """Say which exception ended the step, and with which status."""
     # By its type: attributes of the code's exceptions can be anything.
     ended_by = type(error)
     if issubclass(ended_by, SystemExit):
@@ -245,8 +254,7 @@ def _tell_error(outcome: Outcome, error: BaseException, name: str, sources: Sour
 def _traceback(error: BaseException, sources: Sources) -> str:
     """The traceback as Python prints it, without frames of this package."""
     whole = traceback.TracebackException.from_exception(error, lookup_lines=False)
-    begins = next((n for n, frame in enumerate(whole.stack) if _is_step(frame)), len(whole.stack))
-    del whole.stack[:begins]
+    whole.stack[:] = dropwhile(lambda one: not one.filename.startswith("<step "), whole.stack)
     with sources.shown():
         for part in _parts(whole):
             part.stack[:] = [
@@ -259,10 +267,6 @@ def _traceback(error: BaseException, sources: Sources) -> str:
     return "".join(whole.format())
 
 
-def _is_step(frame: traceback.FrameSummary) -> bool:
-    return frame.filename.startswith("<step ")
-
-
 def _without_line(frame: traceback.FrameSummary) -> traceback.FrameSummary:
     return traceback.FrameSummary(
         frame.filename, frame.lineno, frame.name, lookup_line=False, line=""
@@ -270,15 +274,9 @@ def _without_line(frame: traceback.FrameSummary) -> traceback.FrameSummary:
 
 
 def _parts(whole: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
-    """An exception, its causes, contexts and parts."""
     rest: list[traceback.TracebackException | None] = [whole]
     while rest:
         part = rest.pop()
         if part is not None:
             yield part
             rest += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
-
-
-def _drop_frames(error: BaseException) -> None:
-    """Let go of the step's frames: their objects do not outlive it because of its exception."""
-    BaseException.with_traceback(error, None)

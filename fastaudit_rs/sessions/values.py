@@ -6,13 +6,14 @@ before anything is made of them.
 """
 
 import json
+import math
 import re
 import sys
-from importlib import import_module
+from importlib import import_module as _package
 from typing import Any
 
 from .._native import _json_extent
-from .forms import DEPTH, LENGTH, VALUES, NotData, Packer, Unpacker, size_of
+from .forms import DEPTH, LENGTH, VALUES, NotData, Packer, Unpacker
 
 
 def pack(value: object, *, arrays: bool = True, place: str = "value") -> bytes:
@@ -69,10 +70,6 @@ ZONE = re.compile(r"(?!dateutil)[A-Za-z][\w+-]*(/[\w+-]+){0,3}|UTC[+-][0-9:]+", 
 
 #: Types of columns that are made of a list.
 LISTED = ("object", "str", "string", "boolean", "Int", "UInt", "Float")
-
-
-def _package(name: str) -> Any:
-    return import_module(name)
 
 
 def form_of(packer: Packer, value: Any, place: str, depth: int) -> Any:
@@ -175,7 +172,6 @@ def _index(packer: Packer, index: Any, place: str, depth: int) -> Any:
 
 
 def value_of(unpacker: Unpacker, kind: str, form: Any) -> Any:
-    """Return the array, the frame or the series of a form."""
     try:
         if kind == "array":
             return _made_array(unpacker, form)
@@ -219,7 +215,9 @@ def _made_array(unpacker: Unpacker, form: Any) -> Any:
     kind = numpy.dtype(str(form["type"])[:20])
     if kind.kind not in PLAIN or kind.subdtype is not None or len(shape) > DIMENSIONS:
         raise ValueError("an array of another type")
-    if size_of(shape, kind.itemsize) != len(blob):
+    if any(type(size) is not int or size < 0 for size in shape):
+        raise ValueError("an array whose shape has something else than sizes")
+    if math.prod(shape) * kind.itemsize != len(blob):
         raise ValueError("an array whose shape is not that of its bytes")
     return numpy.frombuffer(blob, dtype=kind).reshape(shape).copy()
 
@@ -245,12 +243,9 @@ def _made_column(unpacker: Unpacker, form: Any, is_index: bool = False) -> Any:
     items = unpacker.keys(form["items"]) if is_index else list(map(unpacker.value, form["items"]))
     if not str(kind).startswith(LISTED):
         raise ValueError(f"a column of the type {str(kind)[:50]!r}")
-    return pandas.array(items, dtype=kind) if kind != "object" else _objects(items)
-
-
-def _objects(items: list[Any]) -> Any:
-    numpy = _package("numpy")
-    made = numpy.empty(len(items), dtype=object)
+    if kind != "object":
+        return pandas.array(items, dtype=kind)
+    made = _package("numpy").empty(len(items), dtype=object)
     made[:] = items
     return made
 

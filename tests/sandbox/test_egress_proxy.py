@@ -147,7 +147,7 @@ class TestHTTP:
         proxy.end(log)
         assert ended.wait(10)
         (request,) = log.taken(wait=True)
-        assert (request.status, log.connections) == (None, 0)
+        assert (request.status, log.carried[False]) == (None, 0)
 
     @pytest.mark.slow
     def test_of_a_client_that_reads_nothing(self, connected, serve, log):
@@ -314,18 +314,18 @@ def test_few_connections_wait_at_a_time(log, monkeypatch):
     waiting = WaitingConnection()
     wanted = Wanted("good.test", None, 80, log, log.begin("good.test", 80))
     told = [waiting.put((socket.AF_INET, port), wanted) for port in range(WAITING + 2)]
-    assert told.count(0) == WAITING == log.connections
+    assert told.count(0) == WAITING == log.carried[False]
     assert waiting.put((socket.AF_INET, 0), wanted) != 0
     waiting.drop((socket.AF_INET, 0))
     waiting.drop((socket.AF_INET, 0))
-    assert log.connections == WAITING - 1
+    assert log.carried[False] == WAITING - 1
     waiting.expire()
-    assert log.connections == WAITING - 1
+    assert log.carried[False] == WAITING - 1
     assert waiting.put((socket.AF_INET, 0), wanted) == 0
     later = time.monotonic() + 60
     monkeypatch.setattr(time, "monotonic", lambda: later)
     waiting.expire()
-    assert log.connections == 0
+    assert log.carried[False] == 0
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,7 @@ class TestLimits:
             ({"memory": 1.5}, TypeError, "memory must be an int or a str, not float"),
             ({"output": 0}, ValueError, "output must be positive"),
             ({"disk": -1}, ValueError, "disk must be"),
-            ({"wall_seconds": "1"}, TypeError, "wall_seconds must be a number, not str"),
+            ({"wall_seconds": "1"}, TypeError, "wall_seconds must be a number of seconds, not str"),
             ({"wall_seconds": 0}, ValueError, "wall_seconds must be positive, not 0"),
             ({"processes": 1.5}, TypeError, "processes must be a whole number, not float"),
             ({"open_files": True}, TypeError, "open_files must be a whole number, not bool"),

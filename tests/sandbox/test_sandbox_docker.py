@@ -138,10 +138,10 @@ class TestLimits:
         """The container goes with what waits for it."""
         import fastaudit_rs.sandbox.host.docker
 
-        def interrupt(self, seconds):
+        def interrupt(self):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(fastaudit_rs.sandbox.host.docker.Watch, "_check", interrupt)
+        monkeypatch.setattr(fastaudit_rs.sandbox.host.docker.Disk, "is_over", interrupt)
         begun = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             make().run("import time; time.sleep(60)")

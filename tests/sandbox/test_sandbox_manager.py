@@ -170,7 +170,7 @@ class TestArguments:
         [
             ({"policy": "x"}, TypeError, "policy must be a Policy, not str"),
             ({"history": "x"}, TypeError, "history must be a whole number, not str"),
-            ({"history": -1}, ValueError, "history must not be negative, not -1"),
+            ({"history": -1}, ValueError, "history must be at least 0, not -1"),
             ({"backend": "podman"}, ValueError, "backend must be 'process' or 'docker'"),
             ({"image": "python:3.13"}, ValueError, "image is for backend='docker'"),
             ({"backend": "docker"}, TypeError, "image must be a str for backend='docker'"),

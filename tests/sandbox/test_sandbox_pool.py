@@ -17,6 +17,7 @@ pytest.importorskip("sandlock")
 from programs import printed
 from repository import SUPPORT
 from sandboxes import LOOSE, gone
+from waiting import until
 
 
 def worker_of(sandbox):
@@ -294,8 +295,13 @@ class TestPool:
             before = {pool.run("import os; os.getppid()", value=True).value for _ in range(4)}
             assert len(before) == 2
             assert all(pool.run("while True: pass").timed_out for _ in range(2))
-            after = {pool.run("import os; os.getppid()", value=True).value for _ in range(4)}
-            assert len(after) == 2 and not after & before
+            after = set()
+
+            def are_both_there():
+                after.add(pool.run("import os; os.getppid()", value=True).value)
+                return len(after) == 2
+
+            assert until(are_both_there) and not after & before
 
     @pytest.mark.slow
     def test_more_runs_than_processes(self, sandbox):

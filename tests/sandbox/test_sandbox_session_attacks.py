@@ -217,7 +217,7 @@ def test_answers_that_nobody_reads(shared, name):
 
         def returned(self, *args, **told):
             unread(self, *args, **told)
-            most.append(self._unread())
+            most.append(self._channel.unread())
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(calls.Calls, "_return", returned)

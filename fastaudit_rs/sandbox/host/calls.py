@@ -5,7 +5,6 @@ import builtins
 import concurrent.futures
 import contextlib
 import inspect
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -14,11 +13,10 @@ from ... import AuditDenied, Policy
 from ..._native import _tool_result
 from ...approvals import Approvals
 from ...sessions.arguments import is_async, seconds
-from ...sessions.coroutines import HostLoop
-from ...sessions.forms import class_name
+from ...sessions.forms import class_name, message
 from ...sessions.values import pack, unpack
-from ..wire import Malformed, decode, encode
-from .channel import Broken, Channel
+from ..wire import encode
+from .channel import Channel
 
 #: The characters of an error's text that are told.
 TEXT = 10_000
@@ -28,9 +26,9 @@ DATA = 16 << 20
 
 #: The bytes of answers that may wait to be read: they take memory of the host.
 UNREAD = 128 << 20
-
-
 _UNREAD = f"more than {UNREAD >> 20} MB of answers of the host wait to be read"
+
+EMPTY = inspect.Signature.empty
 
 
 def told(tools: Mapping[str, Callable[..., Any]]) -> list[dict[str, Any]]:
@@ -41,18 +39,16 @@ def _described(name: str, function: Callable[..., Any]) -> dict[str, Any]:
     parameters = returns = None
     with contextlib.suppress(TypeError, ValueError):
         signature = inspect.signature(function)
-        empty = inspect.Parameter.empty
         parameters = [
             (
-                parameter.name,
-                int(parameter.kind),
-                None if parameter.default is empty else repr(parameter.default),
-                None if parameter.annotation is empty else _annotation(parameter.annotation),
+                one.name,
+                int(one.kind),
+                None if one.default is EMPTY else repr(one.default),
+                _annotation(one.annotation),
             )
-            for parameter in signature.parameters.values()
+            for one in signature.parameters.values()
         ]
-        if signature.return_annotation is not empty:
-            returns = _annotation(signature.return_annotation)
+        returns = _annotation(signature.return_annotation)
     return {
         "name": name,
         "doc": inspect.getdoc(function),
@@ -62,8 +58,14 @@ def _described(name: str, function: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
-def _annotation(annotation: object) -> str:
-    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+def _annotation(given: object) -> str | None:
+    if given is EMPTY:
+        return None
+    return given if isinstance(given, str) else inspect.formatannotation(given)
+
+
+#: A function that is asked before an operation is denied.
+Ask = Callable[[AuditDenied], object]
 
 
 class _Call(NamedTuple):
@@ -76,49 +78,50 @@ class _Call(NamedTuple):
 class Calls:
     def __init__(
         self,
+        channel: Channel,
         tools: Mapping[str, Callable[..., Any]],
-        send: Callable[[bytes], None],
-        unread: Callable[[], int],
         loop: Callable[[], asyncio.AbstractEventLoop],
         most: int,
-        on_ask: Callable[[AuditDenied], object] | None,
-        ask_seconds: float | None,
+        on_ask: Ask | None,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._on_ask = on_ask
-        self._ask_seconds = ask_seconds
         #: The thread that calls a plain function now.
         self.thread: int | None = None
         self._tools = tools
-        self._send = send
-        self._unread = unread
+        self._channel = channel
         self._is_stopped = is_stopped
         self._loop = loop
         self._left = self._most = most
         self._running: set[concurrent.futures.Future[Any]] = set()
 
-    def call(self, head: dict[str, Any], body: memoryview) -> None:
-        number, name = head.get("id"), head.get("name")
+    def obey(self, head: dict[str, Any], body: memoryview) -> None:
+        """Call the tool, or the ``on_ask``, that a message asks for."""
+        is_ask = head["kind"] == "ask"
+        number, name = head.get("id"), "on_ask" if is_ask else head.get("name")
         if type(number) is not int or type(name) is not str:
             return
-        function = self._tools.get(name)
+        function = self._on_ask if is_ask else self._tools.get(name)
         # One that is interrupted may call tools as it ends.
-        call = _Call(number, name, ends=not self._is_stopped())
+        call = _Call(number, name, ends=not (is_ask or self._is_stopped()))
         self._left -= 1
         try:
             if function is None:
                 raise NameError(f"there is no tool {name[:100]!r}")
             if self._left < 0:
                 raise RuntimeError(f"more than {self._most} calls of tools in a step")
-            if self._unread() > UNREAD:
+            if self._channel.unread() > UNREAD:
                 raise RuntimeError(_UNREAD)
             if len(body) > DATA:
                 raise ValueError(f"the arguments of {name!r} have more than {DATA >> 20} MB")
-            args, kwargs = _arguments(body)
+            if is_ask:
+                args, kwargs = [AuditDenied.from_dict(head["denied"])], dict[str, Any]()
+            else:
+                args, kwargs = _arguments(body)
             if is_async(function):
                 self._start(call, function, args, kwargs)
                 return
-            self.thread = threading.get_ident()
+            self.thread = None if is_ask else threading.get_ident()
             try:
                 value = function(*args, **kwargs)
             finally:
@@ -127,34 +130,6 @@ class Calls:
             self._fail(call, error)
         else:
             self._answer(call, value)
-
-    def ask(self, head: dict[str, Any]) -> None:
-        number, ask = head.get("id"), self._on_ask
-        if type(number) is not int or ask is None:
-            return
-        call = _Call(number, "on_ask", ends=False)
-        self._left -= 1
-        try:
-            if self._left < 0:
-                raise RuntimeError(f"more than {self._most} calls of tools in a step")
-            denied = AuditDenied.from_dict(head["denied"])
-            if is_async(ask):
-                self._start(call, self._waited(ask), [denied], {})
-                return
-            answer = ask(denied)
-        except Exception as error:
-            self._fail(call, error)
-        else:
-            self._answer(call, answer)
-
-    def _waited(self, ask: Callable[..., Any]) -> Callable[..., Any]:
-        async def asked(denied: AuditDenied) -> object:
-            try:
-                return await asyncio.wait_for(ask(denied), self._ask_seconds)
-            except (TimeoutError, asyncio.TimeoutError):
-                return None
-
-        return asked
 
     def _start(
         self,
@@ -193,7 +168,7 @@ class Calls:
         kind = type(error)
         found: dict[str, Any] = {
             "kind": class_name(kind),
-            "message": _text(error),
+            "message": message(error, TEXT),
             "is_builtin": getattr(builtins, kind.__name__, None) is kind,
         }
         if isinstance(error, AuditDenied):
@@ -204,12 +179,12 @@ class Calls:
         self._return(call, args if len(args) <= DATA else pack(None), error=found)
 
     def _return(self, call: _Call, data: bytes, **told: Any) -> None:
-        if self._unread() > UNREAD:
+        if self._channel.unread() > UNREAD:
             error = {"kind": "RuntimeError", "message": _UNREAD, "is_builtin": True}
             data, told = pack([_UNREAD]), {"error": error}
         if call.ends and self._is_stopped():
             told["interrupts"] = True
-        self._send(encode("return", data, id=call.number, **told))
+        self._channel.send(encode("return", data, id=call.number, **told))
 
     def end(self) -> None:
         """Cancel the calls that have not ended: their step has."""
@@ -219,11 +194,9 @@ class Calls:
 
 def _arguments(body: memoryview) -> tuple[list[Any], dict[str, Any]]:
     args, kwargs = unpack(body, arrays=False)
-    if type(args) is not list or type(kwargs) is not dict:
-        raise ValueError("malformed arguments")
-    if not all(type(name) is str for name in kwargs):
-        raise ValueError("malformed arguments")
-    return args, kwargs
+    if type(args) is list and type(kwargs) is dict and all(type(name) is str for name in kwargs):
+        return args, kwargs
+    raise ValueError("malformed arguments")
 
 
 def _args(error: BaseException) -> list[Any]:
@@ -233,21 +206,9 @@ def _args(error: BaseException) -> list[Any]:
     return [error.errno, error.strerror, error.filename, None, error.filename2]
 
 
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)[:TEXT]
-    except Exception as failed:
-        return f"<str() raised {type(failed).__name__}>"
-
-
 # The questions of one run to its host, before an operation is denied.
 
-#: The questions that a run may ask, and the messages that it may send.
-QUESTIONS, MESSAGES = 1000, 10_000
-
 MODULES = ("fastaudit_rs.sandbox.inside.tools",)
-
-Ask = Callable[[AuditDenied], object]
 
 
 def check_ask(on_ask: Any, ask_seconds: object) -> None:
@@ -262,6 +223,21 @@ def check_ask(on_ask: Any, ask_seconds: object) -> None:
     seconds("ask_seconds", ask_seconds)
 
 
+def within(on_ask: Ask | None, ask_seconds: float | None) -> Ask | None:
+    """The function, which has so much time for its answer if it is a coroutine function."""
+    if on_ask is None or not is_async(on_ask):
+        return on_ask
+    ask: Callable[..., Any] = on_ask
+
+    async def asked(denied: AuditDenied) -> object:
+        try:
+            return await asyncio.wait_for(ask(denied), ask_seconds)
+        except (TimeoutError, asyncio.TimeoutError):
+            return None
+
+    return asked
+
+
 def warn_of_held(on_ask: Any, approvable: Policy | None) -> None:
     """Warn if nobody is asked about what the kernel holds."""
     if on_ask is not None and approvable is None:
@@ -272,51 +248,3 @@ def warn_of_held(on_ask: Any, approvable: Policy | None) -> None:
             "the kernel holds whatever the answer is: Sandbox(approvable=Policy(write=[...])) "
             "names what answers may open"
         )
-
-
-class Questions:
-    def __init__(
-        self, on_ask: Ask, ask_seconds: float | None, loop: asyncio.AbstractEventLoop | None
-    ) -> None:
-        mine, self._theirs = socket.socketpair()
-        self._channel = Channel(mine)
-        self._own_loop = HostLoop()
-        made = self._own_loop if loop is None else lambda: loop
-        self._calls = Calls(
-            {}, self._channel.send, self._channel.unread, made, QUESTIONS, on_ask, ask_seconds
-        )
-        self._left = MESSAGES
-
-    def fileno(self) -> int:
-        return self._channel.fileno()
-
-    def passed(self) -> int:
-        """The descriptor that the run gets; `sent` closes it here."""
-        return self._theirs.fileno()
-
-    def sent(self) -> None:
-        self._theirs.close()
-
-    def flush(self) -> None:
-        self._channel.flush()
-
-    def hear(self) -> bool:
-        """Answer what is asked. False if no more can be asked: each question is denied then."""
-        try:
-            for message in self._channel.messages():
-                self._left -= 1
-                if self._left < 0:
-                    raise Broken("it sent too many messages")
-                with contextlib.suppress(Malformed):
-                    head, _ = decode(message)
-                    if head["kind"] == "ask":
-                        self._calls.ask(head)
-        except Broken:
-            return False
-        return True
-
-    def close(self) -> None:
-        self._calls.end()
-        self._channel.close()
-        self._theirs.close()
-        self._own_loop.close()

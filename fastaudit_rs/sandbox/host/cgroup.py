@@ -29,7 +29,6 @@ STALE = 60
 #: The time for the processes of a group to end, in seconds.
 PATIENCE = 2.0
 
-
 #: The number of processes that were killed for memory.
 _KILLS = re.compile(rb"^oom_kill (\d+)$", re.MULTILINE)
 
@@ -72,7 +71,7 @@ class Cgroup:
     def add(self, process: int) -> None:
         """Put a process into it; the processes that it starts from now on are in it too."""
         for path in self.paths:
-            _write(path / "cgroup.procs", str(process))
+            (path / "cgroup.procs").write_text(str(process))
 
     def kills(self) -> int:
         """The number of its processes that the kernel has killed for memory so far."""
@@ -167,45 +166,32 @@ def _made_in(place: _Place, limits: Mapping[str, int]) -> _Place | None:
         path.mkdir()
         for controller in sorted(wanted):
             with contextlib.suppress(OSError):
-                _LIMITS[controller](path, place.version, limits[controller])
+                settings = _settings(path, controller, place.version, limits[controller])
+                for name, value in settings.items():
+                    (path / name).write_text(str(value))
                 held.add(controller)
         if not held:
             _removed(path)
     return _Place(path, place.version, frozenset(held)) if held else None
 
 
-def _limit_memory(path: Path, version: int, most: int) -> None:
+def _settings(path: Path, controller: str, version: int, most: int) -> Mapping[str, int | str]:
+    """The files of a group that hold a limit, and what is written to them."""
+    if controller == "pids":
+        return {"pids.max": most}
+    if controller == "cpu":
+        # A part of one core.
+        most = most * _PERIOD // 100
+        if version == 2:
+            return {"cpu.max": f"{most} {_PERIOD}"}
+        return {"cpu.cfs_period_us": _PERIOD, "cpu.cfs_quota_us": most}
     if version == 2:
-        _write(path / "memory.max", str(most))
         # All of its processes are killed at once.
-        _write(path / "memory.oom.group", "1")
-        swap = path / "memory.swap.max"
-        if swap.exists():
-            _write(swap, "0")
-        return
-    _write(path / "memory.limit_in_bytes", str(most))
-    with_swap = path / "memory.memsw.limit_in_bytes"
-    if with_swap.exists():
-        _write(with_swap, str(most))
-    else:
-        _write(path / "memory.swappiness", "0")
-
-
-def _limit_tasks(path: Path, _version: int, most: int) -> None:
-    _write(path / "pids.max", str(most))
-
-
-def _limit_time(path: Path, version: int, percent: int) -> None:
-    """Limit the processor time of a new group, to a part of one core."""
-    most = percent * _PERIOD // 100
-    if version == 2:
-        _write(path / "cpu.max", f"{most} {_PERIOD}")
-    else:
-        _write(path / "cpu.cfs_period_us", str(_PERIOD))
-        _write(path / "cpu.cfs_quota_us", str(most))
-
-
-_LIMITS = {"memory": _limit_memory, "pids": _limit_tasks, "cpu": _limit_time}
+        swap = {"memory.swap.max": 0} if (path / "memory.swap.max").exists() else {}
+        return {"memory.max": most, "memory.oom.group": 1, **swap}
+    with_swap = "memory.memsw.limit_in_bytes"
+    without = {with_swap: most} if (path / with_swap).exists() else {"memory.swappiness": 0}
+    return {"memory.limit_in_bytes": most} | without
 
 
 @functools.cache
@@ -239,7 +225,9 @@ def _of_mount(mount: str, groups: list[str]) -> Iterator[_Place]:
             path = _inside(own, root, point)
             while path is not None and path.is_relative_to(point):
                 # A group with processes of its own passes no controllers on: one above it does.
-                counts = _known(_words(path / "cgroup.subtree_control"))
+                counts = _known(())
+                with contextlib.suppress(OSError):
+                    counts = _known((path / "cgroup.subtree_control").read_text().split())
                 if counts and _may(path):
                     yield _Place(path, 2, counts)
                 path = path.parent
@@ -268,18 +256,7 @@ def _sweep(place: Path) -> None:
 
 
 def _known(controllers: Iterable[str]) -> frozenset[str]:
-    return frozenset(_LIMITS).intersection(controllers)
-
-
-def _words(path: Path) -> list[str]:
-    try:
-        return path.read_text().split()
-    except OSError:
-        return []
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)
+    return frozenset(_TRIED).intersection(controllers)
 
 
 def _removed(path: Path) -> bool:

@@ -1,13 +1,12 @@
 """The connection of a host to a session's process: nothing that comes from there is trusted."""
 
-import contextlib
 import socket
 import threading
 from array import array
 from collections import deque
 
 from ...sessions.forms import LENGTH
-from ..wire import Malformed, take
+from ..wire import MESSAGE
 
 PIECE = 1 << 18
 
@@ -44,7 +43,7 @@ class Channel:
 
     def flush(self) -> bool:
         """Send as much as there is room for; reading tells of errors. True if more waits."""
-        with self._lock, contextlib.suppress(BlockingIOError):
+        with self._lock:
             while self._waiting:
                 data, passed = self._waiting[0]
                 rights = []
@@ -53,10 +52,10 @@ class Channel:
                 try:
                     sent = self._connection.sendmsg([data], rights, socket.MSG_DONTWAIT)
                 except BlockingIOError:
-                    raise
+                    return True
                 except OSError:
                     self._drop()
-                    break
+                    return False
                 self._unread -= sent
                 if passed is not None:
                     passed.close()
@@ -64,11 +63,10 @@ class Channel:
                     self._waiting[0] = data[sent:], None
                 else:
                     self._waiting.popleft()
-            return bool(self._waiting)
-        return True
+            return False
 
     def messages(self) -> list[bytes]:
-        """Read what there is, and return whole messages of it."""
+        """Read what there is, and take the whole messages from its beginning."""
         try:
             data = self._connection.recv(PIECE, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -78,10 +76,18 @@ class Channel:
         if not data:
             raise Broken("it closed its connection to the host")
         self._found += data
-        try:
-            return take(self._found)
-        except Malformed as error:
-            raise Broken(str(error)) from None
+        found, at = [], 0
+        while len(self._found) - at >= LENGTH.size:
+            length = LENGTH.unpack_from(self._found, at)[0]
+            if length > MESSAGE:
+                raise Broken(f"it announced a message of {length} bytes")
+            end = at + LENGTH.size + length
+            if len(self._found) < end:
+                break
+            found.append(bytes(memoryview(self._found)[at + LENGTH.size : end]))
+            at = end
+        del self._found[:at]
+        return found
 
     def forget(self) -> None:
         """Close what a copy of the host has of it, of which another thread may have the lock."""

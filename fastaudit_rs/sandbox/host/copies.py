@@ -9,8 +9,6 @@ from typing import Protocol
 
 
 class Copied(Protocol):
-    """Something of a process of the host."""
-
     def begin_anew(self) -> None:
         """Forget what is of the original, locks too: a thread that is no more may hold them.
 

@@ -9,11 +9,11 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable
 from typing import Any
 
 from ... import AuditLog
 from ..._native import _json_extent
+from ...results import Result
 from ...timeline import Request
 from . import copies
 
@@ -41,13 +41,14 @@ KEYS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("variable", "module", "tool", "place", "error"), (str,)),
 }
 
+#: The fields of a request that a line has, if there is one.
+OF_REQUESTS = ("host", "port", "method", "status", "sent", "received")
+
 NEEDED = {"time", "verdict", "rule", "event", "effect", "args"}
 VERDICTS = ("allowed", "denied", "reported")
 
 
 class Decisions:
-    """Reads the decisions of a guest."""
-
     def __init__(self, log: AuditLog) -> None:
         self._log = log
         reading, self._writing = os.pipe()
@@ -76,10 +77,11 @@ class Decisions:
         os.close(writing)
         self._thread.join(PATIENCE)
 
-    def add(self, requests: Iterable[Request], left_out: int) -> None:
-        found = [_of_request(request) for request in requests]
-        if left_out:
-            found.append(_lost(left_out))
+    def add(self, result: Result) -> None:
+        """Note the requests of a run or a step, as the host saw them."""
+        found = [_of_request(request) for request in result.requests]
+        if result.requests_left_out:
+            found.append(_lost(result.requests_left_out))
         told = b"".join(line_of(one, self._log, "host") for one in found)
         if told:
             self._log._add(told)
@@ -138,21 +140,10 @@ def _lost(count: int) -> dict[str, Any]:
 
 
 def _of_request(request: Request) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "time": request.time,
-        "verdict": request.verdict,
-        "rule": request.rule,
-        "event": "fastaudit.request",
-        "effect": "network",
-        "args": [],
-        "host": request.host,
-        "port": request.port,
-        "method": request.method,
-        "status": request.status,
-        "sent": request.sent,
-        "received": request.received,
-    }
-    return {key: value for key, value in told.items() if value is not None or key == "rule"}
+    own = {"event": "fastaudit.request", "effect": "network", "args": []}
+    told = {key: getattr(request, key) for key in ("time", "verdict", "rule")} | own
+    found = {key: getattr(request, key) for key in OF_REQUESTS}
+    return told | {key: value for key, value in found.items() if value is not None}
 
 
 def line_of(told: dict[str, Any], log: AuditLog, source: str) -> bytes:

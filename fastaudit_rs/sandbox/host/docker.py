@@ -10,6 +10,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,10 @@ from ..wire import REPORT, Job
 from . import network as sandbox_network
 from .files import Disk
 from .process import SandboxError
-from .run import INTERVAL, told
-from .runner import CancelToken, SandboxConfig
+from .run import told
+from .runner import CancelToken, RunRequest, SandboxConfig
 from .setup import Setup, existing
+from .watch import INTERVAL
 
 #: The place where a container finds its job.
 PLACE = "/fastaudit-rs"
@@ -72,18 +75,18 @@ class Docker:
         except (self._sdk.errors.DockerException, OSError) as error:
             raise SandboxError(f"the docker backend: {what}: {error}") from error
 
-    def run(self, setup: Setup, job: Job, given: bytes, cancel: CancelToken) -> Result:
+    def run(self, setup: Setup, job: Job, request: RunRequest) -> Result:
         config, begun = setup.config, time.monotonic()
         with contextlib.ExitStack() as stack:
             place = stack.enter_context(tempfile.TemporaryDirectory(dir=config.base, prefix="job-"))
             Path(place, "job").write_bytes(pickle.dumps((setup.policy, _governing(), job)))
-            Path(place, "input").write_bytes(given)
+            Path(place, "input").write_bytes(request.given)
             # Opened before the code can do anything about it.
             report = stack.enter_context(open(f"{place}/report", "w+b"))
             stack.enter_context(self._errors("it cannot be run"))
             container = self._api.create_container(**self._options(setup, place))["Id"]
             try:
-                watch = Watch(self._api, container, config, cancel)
+                watch = Watch(self._api, container, config, request.cancel)
                 status, killed_by, texts = watch.result()
                 state = self._api.inspect_container(container)["State"]
             finally:
@@ -148,8 +151,6 @@ def _returncode(status: int) -> int:
 
 
 class Watch:
-    """One container, from its start to its end."""
-
     def __init__(
         self, api: Any, container: str, config: SandboxConfig, cancel: CancelToken
     ) -> None:
@@ -159,8 +160,6 @@ class Watch:
         self._disk = Disk(config.base, config.limits.disk)
         self._cancel = cancel
         self._killed_by: str | None = None
-        self._status: int | None = None
-        self._error: BaseException | None = None
         self._texts = {"stdout": bytearray(), "stderr": bytearray()}
 
     def result(self) -> tuple[int, str | None, dict[str, bytearray]]:
@@ -175,31 +174,33 @@ class Watch:
         except BaseException:
             _close(output)
             raise
-        begun = time.monotonic()
-        reading = self._thread(lambda: self._read(output))
+        reading = _started(lambda: self._read(output))
+        # The daemon answers when it ends: the time is watched here.
+        ended = _started(lambda: self._api.wait(self._container, timeout=None)["StatusCode"])
         try:
-            self._until(self._thread(self._wait), begun)
+            self._until(ended, reading)
         except BaseException:
             self._kill()
             raise
         finally:
             self._disk.close()
-        reading.join(DRAINED)
-        if self._error is not None:
-            raise self._error
-        return self._status or 0, self._killed_by, self._texts
+        if futures.wait([reading], DRAINED).done:
+            reading.result()
+        return ended.result() or 0, self._killed_by, self._texts
 
-    def _until(self, waiting: threading.Thread, begun: float) -> None:
+    def _until(self, ended: "Future[int]", reading: "Future[None]") -> None:
+        begun = time.monotonic()
         kill_at = give_up_at = math.inf
-        while True:
-            waiting.join(INTERVAL)
-            if not waiting.is_alive():
-                return
-            if self._error is not None:
-                raise self._error
+        while not futures.wait([ended], INTERVAL).done:
+            if reading.done():
+                reading.result()
             now = time.monotonic()
             if self._killed_by is None:
-                self._check(now - begun)
+                self._cancel.check()
+                if now - begun > (self._limits.wall_seconds or math.inf):
+                    self._killed_by = "wall_seconds"
+                elif self._disk.is_over():
+                    self._killed_by = "disk"
             if self._killed_by is not None and kill_at == math.inf:
                 kill_at, give_up_at = now, now + PATIENCE
             if now >= give_up_at:
@@ -207,21 +208,6 @@ class Watch:
             if now >= kill_at:
                 self._kill()
                 kill_at = time.monotonic() + AGAIN
-
-    def _thread(self, job: Callable[[], None]) -> threading.Thread:
-        thread = threading.Thread(target=self._noting, args=(job,), daemon=True)
-        thread.start()
-        return thread
-
-    def _noting(self, job: Callable[[], None]) -> None:
-        try:
-            job()
-        except BaseException as error:
-            self._error = self._error or error
-
-    def _wait(self) -> None:
-        # The daemon answers when it ends: this is watched here.
-        self._status = self._api.wait(self._container, timeout=None)["StatusCode"]
 
     def _read(self, output: Any) -> None:
         """Read its output to the end, which is the container's; keep what is within the limit."""
@@ -234,18 +220,24 @@ class Watch:
         finally:
             _close(output)
 
-    def _check(self, seconds: float) -> None:
-        self._cancel.check()
-        limits = self._limits
-        if seconds > (limits.wall_seconds or math.inf):
-            self._killed_by = self._killed_by or "wall_seconds"
-        elif self._disk.is_over():
-            self._killed_by = self._killed_by or "disk"
-
     def _kill(self) -> None:
         # It may have ended by itself meanwhile.
         with contextlib.suppress(Exception):
             self._api.kill(self._container)
+
+
+def _started(job: Callable[[], Any]) -> "Future[Any]":
+    """Call a function in a thread that the end of the process does not wait for."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(job())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 def _close(output: Any) -> None:
@@ -309,5 +301,4 @@ def _outermost(paths: Iterable[str]) -> list[str]:
 
 
 def _in(path: str, places: Iterable[str]) -> bool:
-    """True if a path is one of these places, or in one."""
     return any(Path(path).is_relative_to(place) for place in places)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..limits import size
+from ...sessions.arguments import size
 from . import copies
 
 if TYPE_CHECKING:
@@ -113,10 +113,14 @@ def remove(directory: str) -> None:
 _left: set[str] = set()
 
 
-def remove_own(directory: str) -> None:
-    """Remove the directory of a sandbox, now or else with the next one or as the process ends."""
-    _left.add(directory)
-    _remove_left()
+def remove_own(process: int, directory: str) -> None:
+    """Remove the directory of a sandbox, now or else with the next one or as the process ends.
+
+    It is of the process that made it, and not of its copies.
+    """
+    if os.getpid() == process:
+        _left.add(directory)
+        _remove_left()
 
 
 @atexit.register

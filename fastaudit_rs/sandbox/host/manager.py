@@ -9,11 +9,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ... import AuditDenied, Policy
 from ..._keywords import checked
 from ...results import Result
+from ...sessions.arguments import count, policy_of
 from ...sessions.base import SNAPSHOTS, Closing, Tools
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
@@ -43,10 +44,9 @@ class HistoryEntry:
     result: Result
 
 
-class _Environment:
-    def __init__(self, sandbox: Sandbox, most: int) -> None:
-        self.sandbox = sandbox
-        self.history: deque[HistoryEntry] = deque(maxlen=most)
+class _Environment(NamedTuple):
+    sandbox: Sandbox
+    history: deque[HistoryEntry]
 
     def noted(
         self, code: str | os.PathLike[str], args: Sequence[str], began: float, result: Result
@@ -88,12 +88,7 @@ class SandboxManager(Closing):
         history: int = 100,
         secrets: Iterable[Secret] = (),
     ) -> None:
-        if policy is not None and not isinstance(policy, Policy):
-            raise TypeError(f"policy must be a Policy, not {type(policy).__name__}")
-        if isinstance(history, bool) or not isinstance(history, int):
-            raise TypeError(f"history must be a whole number, not {type(history).__name__}")
-        if history < 0:
-            raise ValueError(f"history must not be negative, not {history!r}")
+        policy_of("policy", policy)
         check_backend(backend, image, confine)
         self._policy = policy
         self._limits = limits
@@ -106,11 +101,11 @@ class SandboxManager(Closing):
             image=image,
             secrets=secrets_of(secrets),
         )
-        self._most = history
+        self._most = count("history", history)
         self.begin_anew()
         self._environments: dict[str, _Environment] = {}
         self._base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-"))
-        self._remove = weakref.finalize(self, _remove, os.getpid(), self._base)
+        self._remove = weakref.finalize(self, remove_own, os.getpid(), self._base)
         copies.note(self)
 
     def begin_anew(self) -> None:
@@ -133,8 +128,7 @@ class SandboxManager(Closing):
             raise TypeError(f"name must be a str, not {type(name).__name__}")
         if not name:
             raise ValueError("name must not be empty")
-        if policy is not None and not isinstance(policy, Policy):
-            raise TypeError(f"policy must be a Policy, not {type(policy).__name__}")
+        policy_of("policy", policy)
         own = policy or self._policy
         if own is not None:
             self._check(own)
@@ -144,7 +138,7 @@ class SandboxManager(Closing):
             if name in self._environments:
                 raise ValueError(f"there is an environment {name!r} already")
             sandbox = self._made(own, limits or self._limits, parent=self._base)
-            self._environments[name] = _Environment(sandbox, self._most)
+            self._environments[name] = _Environment(sandbox, deque(maxlen=self._most))
         return sandbox
 
     def _check(self, policy: Policy) -> None:
@@ -288,9 +282,3 @@ class SandboxManager(Closing):
             self._remove()
         for environment in environments:
             environment.sandbox.close()
-
-
-def _remove(process: int, base: str) -> None:
-    # A copy of the host is not the host.
-    if os.getpid() == process:
-        remove_own(base)

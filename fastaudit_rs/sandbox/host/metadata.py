@@ -33,45 +33,18 @@ PAGE = 4096
 #: Beginnings of the names of attributes that give privileges, or that need them.
 PRIVILEGED = (b"security.", b"trusted.")
 
-#: System calls, by their numbers on each machine. A call with `None` is denied.
-_X86_64 = {
-    90: "chmod",
-    91: "fchmod",
-    92: "chown",
-    93: "fchown",
-    94: "lchown",
-    132: None,  # utime
-    188: "setxattr",
-    189: "lsetxattr",
-    190: "fsetxattr",
-    197: "removexattr",
-    198: "lremovexattr",
-    199: "fremovexattr",
-    235: None,  # utimes
-    260: "fchownat",
-    261: None,  # futimesat
-    268: "fchmodat",
-    280: "utimensat",
-}
-_GENERIC = {
-    5: "setxattr",
-    6: "lsetxattr",
-    7: "fsetxattr",
-    14: "removexattr",
-    15: "lremovexattr",
-    16: "fremovexattr",
-    52: "fchmod",
-    53: "fchmodat",
-    54: "fchownat",
-    55: "fchown",
-    88: "utimensat",
-}
-#: fchmodat2, setxattrat, removexattrat, file_setattr: the same everywhere.
-_NEW = {452: "fchmodat2", 463: None, 466: None, 469: None}
-NUMBERS = {"x86_64": _X86_64 | _NEW, "aarch64": _GENERIC | _NEW, "riscv64": _GENERIC | _NEW}
+#: System calls that the others here do not need, and that are denied.
+DENIED = ("utime", "utimes", "futimesat", "setxattrat", "removexattrat", "file_setattr")
 
-#: creat(2), by which `sandlock` lets blocked files be opened; it is denied where there are any.
-CREAT = {"x86_64": 85}
+#: The call by which `sandlock` lets blocked files be opened; it is denied where there are any.
+CREAT = "creat"
+
+#: Those that newer machines than this one do not have.
+OLD = {"chmod", "chown", "lchown", "utime", "utimes", "futimesat", CREAT}
+HAS_OLD = platform.machine() == "x86_64"
+
+#: Makes the change that a system call asks for, by its last arguments.
+_Change = Callable[[Any, Sequence[int]], Callable[[str], None]]
 
 
 class Metadata:
@@ -85,29 +58,26 @@ class Metadata:
         self.roots = ("/",) if roots is None else tuple(roots)
         self._roots = [f"{root.rstrip('/')}/" for root in self.roots]
         self._blocked = {_identity(path) for path in blocked}
-        machine = platform.machine()
-        self.numbers: dict[int, str | None] = {}
-        if roots is not None:
-            self.numbers.update(NUMBERS.get(machine, {}))
-        if blocked and machine in CREAT:
-            self.numbers[CREAT[machine]] = None
+        names = () if roots is None else (*CALLS, *DENIED)
+        asked = (*names, CREAT) if blocked else names
+        #: The names of the system calls that the kernel asks about.
+        self.calls = [name for name in asked if HAS_OLD or name not in OLD]
 
-    def answer(self, ctx: Any) -> int:
+    def answer(self, name: str, ctx: Any) -> int:
         """Do the work of a system call of `sandlock`'s. Return 0, or the number of an error."""
-        name = self.numbers.get(ctx.syscall_nr)
-        if name is None:
+        if name not in CALLS:
             return errno.EPERM
-        change, where, rest = CALLS[name]
+        change_of, where, rest = CALLS[name]
         args = [*ctx.args]
         try:
-            getattr(self, change)(ctx, where(args), args[rest:])
+            change = change_of(ctx, args[rest:])
+            self._changed(_opened(ctx, *where(args)), change)
         except OSError as error:
             return error.errno or errno.EPERM
         return 0
 
-    def _changed(self, ctx: Any, where: "_Where", change: Callable[[str], None]) -> None:
+    def _changed(self, descriptor: int, change: Callable[[str], None]) -> None:
         """Change the file, by a name that nobody else can give to another one."""
-        descriptor = where.open(ctx)
         try:
             name = f"/proc/self/fd/{descriptor}"
             place = os.readlink(name)
@@ -121,46 +91,50 @@ class Metadata:
         finally:
             os.close(descriptor)
 
-    def _mode(self, ctx: Any, where: "_Where", args: Sequence[int]) -> None:
-        mode = args[0]
 
-        def change(name: str) -> None:
-            # A program with such a bit gives the rights of the host's user to others.
-            if mode & stat.S_ISUID or (mode & stat.S_ISGID and not os.path.isdir(name)):
-                raise PermissionError(errno.EPERM, "it would give privileges")
-            os.chmod(name, mode & 0o7777)
+def _mode(ctx: Any, args: Sequence[int]) -> Callable[[str], None]:
+    mode = args[0]
 
-        self._changed(ctx, where, change)
+    def change(name: str) -> None:
+        # A program with such a bit gives the rights of the host's user to others.
+        if mode & stat.S_ISUID or (mode & stat.S_ISGID and not os.path.isdir(name)):
+            raise PermissionError(errno.EPERM, "it would give privileges")
+        os.chmod(name, mode & 0o7777)
 
-    def _owner(self, ctx: Any, where: "_Where", args: Sequence[int]) -> None:
-        user, group = _signed(args[0]), _signed(args[1])
-        self._changed(ctx, where, lambda name: os.chown(name, user, group))
+    return change
 
-    def _times(self, ctx: Any, where: "_Where", args: Sequence[int]) -> None:
-        times = struct.unpack("=4q", _read(ctx, args[0], 32)) if args[0] else None
 
-        def change(name: str) -> None:
-            if times is None:
-                os.utime(name)
-                return
-            status = os.stat(name)
-            accessed = _moment(times[0], times[1], status.st_atime_ns)
-            modified = _moment(times[2], times[3], status.st_mtime_ns)
-            os.utime(name, ns=(accessed, modified))
+def _owner(ctx: Any, args: Sequence[int]) -> Callable[[str], None]:
+    user, group = _signed(args[0]), _signed(args[1])
+    return lambda name: os.chown(name, user, group)
 
-        self._changed(ctx, where, change)
 
-    def _attribute(self, ctx: Any, where: "_Where", args: Sequence[int]) -> None:
-        if args[2] > VALUE_MAX:
-            raise OSError(errno.E2BIG, "the value is too long")
-        attribute = _attribute(ctx, args[0])
-        value = _read(ctx, args[1], args[2]) if args[2] else b""
-        flags = args[3] & 0xFFFFFFFF
-        self._changed(ctx, where, lambda name: os.setxattr(name, attribute, value, flags))
+def _times(ctx: Any, args: Sequence[int]) -> Callable[[str], None]:
+    if not args[0]:
+        return os.utime
+    times = struct.unpack("=4q", _read(ctx, args[0], 32))
 
-    def _no_attribute(self, ctx: Any, where: "_Where", args: Sequence[int]) -> None:
-        attribute = _attribute(ctx, args[0])
-        self._changed(ctx, where, lambda name: os.removexattr(name, attribute))
+    def change(name: str) -> None:
+        status = os.stat(name)
+        accessed = _moment(times[0], times[1], status.st_atime_ns)
+        modified = _moment(times[2], times[3], status.st_mtime_ns)
+        os.utime(name, ns=(accessed, modified))
+
+    return change
+
+
+def _attribute(ctx: Any, args: Sequence[int]) -> Callable[[str], None]:
+    if args[2] > VALUE_MAX:
+        raise OSError(errno.E2BIG, "the value is too long")
+    attribute = _attribute_name(ctx, args[0])
+    value = _read(ctx, args[1], args[2]) if args[2] else b""
+    flags = args[3] & 0xFFFFFFFF
+    return lambda name: os.setxattr(name, attribute, value, flags)
+
+
+def _no_attribute(ctx: Any, args: Sequence[int]) -> Callable[[str], None]:
+    attribute = _attribute_name(ctx, args[0])
+    return lambda name: os.removexattr(name, attribute)
 
 
 def answering(answer: Callable[[Any], int | None]) -> Any:
@@ -178,77 +152,70 @@ def answering(answer: Callable[[Any], int | None]) -> Any:
     return type("Answering", (handler.Handler,), members)()
 
 
-class _Where:
-    """The file that a system call means: a descriptor, a path, or a path from a descriptor."""
+#: The file that a system call means: a descriptor, the address of a path from there, and flags.
+_Where = tuple[int, int | None, int]
 
-    def __init__(self, descriptor: int = AT_FDCWD, path: int | None = None, flags: int = 0) -> None:
-        self._descriptor = _signed(descriptor)
-        self._path = path
-        self._flags = flags & 0xFFFFFFFF
 
-    def open(self, ctx: Any) -> int:
-        follow = 0 if self._flags & AT_SYMLINK_NOFOLLOW else 1
-        path = b"" if self._path is None else _text(ctx, self._path, PATH_MAX, errno.ENAMETOOLONG)
-        own = b"/proc/self/"
-        if path.startswith(own):
-            path = b"/proc/%d/%s" % (ctx.pid, path[len(own) :])
-        if path.startswith(b"/"):
-            return os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
-        if not path:
-            if self._path is not None and not self._flags & AT_EMPTY_PATH:
-                raise FileNotFoundError(errno.ENOENT, "the path is empty")
-            return self._start(ctx)
-        directory = self._start(ctx)
-        try:
-            flags = os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-            return os.open(path, flags, dir_fd=directory)
-        finally:
-            os.close(directory)
-
-    def _start(self, ctx: Any) -> int:
-        """Open the file of its descriptor, or the current directory."""
-        here = "cwd" if self._descriptor == AT_FDCWD else f"fd/{self._descriptor}"
-        try:
-            return os.open(f"/proc/{ctx.pid}/{here}", os.O_PATH | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise OSError(errno.EBADF, "there is no such descriptor") from None
+def _opened(ctx: Any, descriptor: int, path: int | None, flags: int) -> int:
+    no_follow = os.O_NOFOLLOW if flags & AT_SYMLINK_NOFOLLOW else 0
+    how = os.O_PATH | os.O_CLOEXEC | no_follow
+    text = b"" if path is None else _text(ctx, path, PATH_MAX, errno.ENAMETOOLONG)
+    own = b"/proc/self/"
+    if text.startswith(own):
+        text = b"/proc/%d/%s" % (ctx.pid, text[len(own) :])
+    if text.startswith(b"/"):
+        return os.open(text, how)
+    if not text and path is not None and not flags & AT_EMPTY_PATH:
+        raise FileNotFoundError(errno.ENOENT, "the path is empty")
+    number = _signed(descriptor)
+    here = "cwd" if number == AT_FDCWD else f"fd/{number}"
+    try:
+        start = os.open(f"/proc/{ctx.pid}/{here}", os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise OSError(errno.EBADF, "there is no such descriptor") from None
+    if not text:
+        return start
+    try:
+        return os.open(text, how, dir_fd=start)
+    finally:
+        os.close(start)
 
 
 def _path(args: Sequence[int]) -> _Where:
-    return _Where(path=args[0])
+    return AT_FDCWD, args[0], 0
 
 
 def _link(args: Sequence[int]) -> _Where:
-    return _Where(path=args[0], flags=AT_SYMLINK_NOFOLLOW)
+    return AT_FDCWD, args[0], AT_SYMLINK_NOFOLLOW
 
 
 def _open(args: Sequence[int]) -> _Where:
-    return _Where(args[0])
+    return args[0], None, 0
 
 
 def _from(flags: int | None) -> Callable[[Sequence[int]], _Where]:
     """A path from a descriptor, with the flags in this argument."""
-    return lambda args: _Where(args[0], args[1], 0 if flags is None else args[flags])
+    return lambda args: (args[0], args[1], 0 if flags is None else args[flags])
 
 
 #: For each call what it changes, where its file is, and the argument from which on it says how.
-CALLS = {
-    "chmod": ("_mode", _path, 1),
-    "fchmod": ("_mode", _open, 1),
-    "fchmodat": ("_mode", _from(None), 2),
-    "fchmodat2": ("_mode", _from(3), 2),
-    "chown": ("_owner", _path, 1),
-    "lchown": ("_owner", _link, 1),
-    "fchown": ("_owner", _open, 1),
-    "fchownat": ("_owner", _from(4), 2),
+CALLS: dict[str, tuple[_Change, Callable[[Sequence[int]], _Where], int]] = {
+    "chmod": (_mode, _path, 1),
+    "fchmod": (_mode, _open, 1),
+    "fchmodat": (_mode, _from(None), 2),
+    "fchmodat2": (_mode, _from(3), 2),
+    "chown": (_owner, _path, 1),
+    "lchown": (_owner, _link, 1),
+    "fchown": (_owner, _open, 1),
+    "fchownat": (_owner, _from(4), 2),
     # Without a path it is the descriptor's file.
-    "utimensat": ("_times", lambda args: _Where(args[0], args[1] or None, args[3]), 2),
-    "setxattr": ("_attribute", _path, 1),
-    "lsetxattr": ("_attribute", _link, 1),
-    "fsetxattr": ("_attribute", _open, 1),
-    "removexattr": ("_no_attribute", _path, 1),
-    "lremovexattr": ("_no_attribute", _link, 1),
-    "fremovexattr": ("_no_attribute", _open, 1),
+    "utimensat": (_times, lambda args: (args[0], args[1] or None, args[3]), 2),
+    "setxattr": (_attribute, _path, 1),
+    "lsetxattr": (_attribute, _link, 1),
+    "fsetxattr": (_attribute, _open, 1),
+    "removexattr": (_no_attribute, _path, 1),
+    "lremovexattr": (_no_attribute, _link, 1),
+    "fremovexattr": (_no_attribute, _open, 1),
 }
 
 
@@ -283,7 +250,7 @@ def _text(ctx: Any, address: int, most: int, too_long: int) -> bytes:
     return text
 
 
-def _attribute(ctx: Any, address: int) -> bytes:
+def _attribute_name(ctx: Any, address: int) -> bytes:
     """The name of an extended attribute that may be changed without privileges: xattr(7)."""
     name = _text(ctx, address, NAME_MAX, errno.ERANGE)
     if name.startswith(PRIVILEGED):

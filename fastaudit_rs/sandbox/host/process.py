@@ -1,8 +1,9 @@
 """The process of a sandbox that waits for work, as the host sees it."""
 
 import contextlib
-import marshal
+import functools
 import os
+import pickle
 import resource
 import secrets
 import select
@@ -13,10 +14,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from ..._native import _hold_sockets, _listeners
+from ...results import Result
 from ..limits import Limits, limit_of
 from ..wire import KernelPart, receive, send
 from . import cgroup, copies
@@ -26,7 +28,6 @@ from .metadata import Metadata, answering
 from .runner import SandboxConfig
 
 if TYPE_CHECKING:
-    from ...timeline import Request
     from .egress.connects import Connects
 
 #: The program of the process. It connects before it imports anything large: the host puts it into
@@ -91,6 +92,7 @@ class _Plain:
         return Ended(max(status, 0), -status if status < 0 else -1, was_killed=status == -9)
 
 
+@dataclass
 class _Confined:
     """A process of `sandlock`, with the usual interface.
 
@@ -98,26 +100,16 @@ class _Confined:
     and is in its network. It has no privileges, like the process.
     """
 
+    _sandbox: Any
+    _command: Sequence[str]
+    _metadata: Metadata
+    _home: str
+    _is_alone: bool
+    _connects: "Connects | None"
+    #: Known once it has connected.
+    pid: int | None = None
+    said: str = ""
     stdin = stdout = stderr = None
-
-    def __init__(
-        self,
-        sandbox: Any,
-        command: Sequence[str],
-        metadata: Metadata,
-        home: str,
-        is_alone: bool,
-        connects: "Connects | None",
-    ) -> None:
-        self._connects = connects
-        self._sandbox: Any = sandbox
-        self._home = home
-        self._command = command
-        self._metadata = metadata
-        self._is_alone = is_alone
-        #: Known once it has connected.
-        self.pid: int | None = None
-        self.said = ""
 
     def kill(self) -> None:
         # It leads a group of its own; until it has connected, its group is not known.
@@ -125,13 +117,13 @@ class _Confined:
             if self.pid is not None and os.getpgid(self.pid) == self.pid:
                 os.killpg(self.pid, signal.SIGKILL)
 
-    def wait(self) -> Any:
+    def wait(self) -> Ended:
         metadata = self._metadata
-        handler = answering(metadata.answer)
-        asked = [(number, handler) for number in metadata.numbers]
+        asked = [
+            (name, answering(functools.partial(metadata.answer, name))) for name in metadata.calls
+        ]
         if self._connects is not None:
-            connecting = answering(self._connects.answer)
-            asked += [(number, connecting) for number in self._connects.numbers]
+            asked.append(("connect", answering(self._connects.answer)))
         sandbox, self._sandbox = self._sandbox, None
         # Binding a socket is such a call, to a path that no rule of the process itself applies to.
         _hold_sockets(metadata.roots, self._home, self._is_alone)
@@ -139,7 +131,8 @@ class _Confined:
         ended = sandbox.run_with_handlers(self._command, asked)
         self.pid = None
         self.said = ended.error or ended.stderr[-SAID:].decode(errors="replace")
-        return ended
+        was_killed = ended.reason.name == "KILLED"
+        return Ended(max(ended.exit_code, 0), ended.signal, was_killed)
 
 
 def _without_privileges(sandbox: Any) -> None:
@@ -234,14 +227,10 @@ class Worker:
         # A signal would interrupt `sandlock` as it starts the process, which unblocks them.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            ended = self._process.wait()
+            self.ended = self._process.wait()
         except Exception as error:
             self._process.said = str(error)
-            ended = Ended(1, -1, was_killed=False)
-        if not isinstance(ended, Ended):
-            was_killed = ended.reason == self._kernel.ExitReason.KILLED
-            ended = Ended(max(ended.exit_code, 0), ended.signal, was_killed)
-        self.ended = ended
+            self.ended = Ended(1, -1, was_killed=False)
         self._tell_over()
 
     def _tell_over(self) -> None:
@@ -296,7 +285,7 @@ class Worker:
                 self._process.pid = pid
             held = self._held(pid)
             send(self.control, task)
-            send(self.control, marshal.dumps(cast(Any, held)))
+            send(self.control, pickle.dumps(held))
             said = receive(self.control)[0].decode(errors="replace")
         except (EOFError, OSError) as error:
             self.kill()
@@ -318,7 +307,7 @@ class Worker:
             self._group is not None and "memory" in self._group.held
         )
         own = _rlimits(limits, memory=not counted, others=not is_confined)
-        return {"confined": is_confined, "memory_files": counted, "limits": own}
+        return KernelPart(is_confined, counted, own)
 
     def limit_of(self, status: int) -> str | None:
         """The limit that ended its child with this status, of those that the host does not hold."""
@@ -352,13 +341,12 @@ class Worker:
         if self._connects is not None:
             self._connects.log.clear()
 
-    def requests(self, *, are_over: bool) -> "list[Request]":
-        """Its requests over the network since then; `are_over` if their processes have ended."""
-        return [] if self._connects is None else self._connects.log.taken(wait=are_over)
-
-    @property
-    def requests_left_out(self) -> int:
-        return 0 if self._connects is None else self._connects.log.left_out
+    def with_requests(self, result: Result, *, are_over: bool) -> Result:
+        """The result with the requests since then; `are_over` if their processes have ended."""
+        if self._connects is None:
+            return result
+        log = self._connects.log
+        return replace(result, requests=log.taken(wait=are_over), requests_left_out=log.left_out)
 
     @property
     def is_confined(self) -> bool:

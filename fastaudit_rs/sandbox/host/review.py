@@ -73,19 +73,10 @@ class Review:
         """The changes, by name. Comparing texts takes so many steps at most; 0 compares none."""
         before = self._kept()
         diffs = _Diffs(steps)
-        found = []
         with _opened(self._directory) as root:
-            names = self._names()
-            for name in names:
-                change = _change(root, name, before.get(name), diffs)
-                if change is not None:
-                    found.append(change)
-        there = set(names)
-        for name, file in before.items():
-            if name not in there:
-                diff = diffs.of(name, file.data, b"")
-                found.append(Change(name, "removed", len(file.data), None, diff))
-        return sorted(found, key=lambda change: change.name)
+            names = sorted({*self._names(), *before})
+            found = [_change(root, name, before.get(name), diffs) for name in names]
+        return [change for change in found if change is not None]
 
     def commit(self, to: str) -> list[Change]:
         """Copy what was added and changed to a directory, and remove there what was removed.

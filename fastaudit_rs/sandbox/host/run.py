@@ -1,32 +1,24 @@
 """One run in a sandbox: a process that is watched until it ends."""
 
 import contextlib
-import io
 import json
-import marshal
-import math
-import os
-import selectors
 import signal
 import time
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from ... import AuditDenied
 from ..._native import _json_extent
 from ...results import Error, Result
-from ..limits import keep
-from ..wire import DENIALS, REPORT, Job, receive, send
-from . import copies
-from .calls import Questions
+from ...sessions.coroutines import HostLoop
+from ..wire import DENIALS, REPORT, Job
+from .calls import Ask, Calls
 from .decisions import Decisions
-from .files import Disk
-from .process import SandboxError, Worker
-from .runner import CancelToken, SandboxConfig
+from .process import SandboxError
+from .runner import RunRequest, SandboxConfig
+from .session_process import Process
 from .setup import WorkerSource
-
-#: The time between looks at a run, in seconds.
-INTERVAL = 0.05
+from .watch import ProcessWatch
 
 #: The time for a worker to end by itself, in seconds.
 PATIENCE = 1.0
@@ -34,193 +26,89 @@ PATIENCE = 1.0
 #: The lines of a report that are read besides its last one.
 LINES = 10_000
 
+#: The questions that a run may ask, and the messages that it may send.
+QUESTIONS, MESSAGES = 1000, 10_000
+
 #: The number of values in a report, and how deep one may be in others: each takes memory of the
 #: host.
 VALUES, DEPTH = 1 << 20, 100
 
 
-class Run:
-    def __init__(
-        self, config: SandboxConfig, cancel: CancelToken, questions: Questions | None = None
-    ) -> None:
-        self._decisions = None if config.log is None else Decisions(config.log)
-        self._cancel = cancel
-        self._questions = questions
-        self._limits = config.limits
-        self._disk = Disk(config.base, config.limits.disk)
-        self._killed_by: str | None = None
-        self._status: int | None = None
-        self._found = {name: bytearray() for name in ("stdout", "stderr", "report")}
-        #: True if the worker can be used again.
-        self._is_clean = False
+class Run(ProcessWatch):
+    """A run, until its process has ended."""
 
-    def result(self, workers: WorkerSource, job: Job, given: bytes) -> Result:
-        """Run a job in a child of a worker, to its end. An error ends the worker."""
-        decisions = self._decisions
-        with contextlib.ExitStack() as stack:
-            for reader in (self._questions, decisions):
-                if reader is not None:
-                    stack.callback(reader.close)
-            worker = stack.enter_context(workers.worker(self._cancel))
-            result = self._ran(worker, marshal.dumps(cast(Any, job)), given)
-            if not self._is_clean:
-                worker.end()
-        if decisions is None:
-            return result
-        decisions.add(result.requests, result.requests_left_out)
-        return replace(result, decisions=decisions.kept)
+    most_messages = MESSAGES
 
-    def _ran(self, worker: Worker, job: bytes, given: bytes) -> Result:
+    def stop(self, why: str, grace: float = 0) -> bool:
+        if self.killed_by is None:
+            self.killed_by = why
+            self.process.worker.kill()
+        return True
+
+    def _obey(self, head: dict[str, Any], body: memoryview, size: int) -> None:
+        if head["kind"] == "ask" and self.calls is not None:
+            self.calls.obey(head, body)
+
+    def result(self, begun: float) -> Result:
+        """Watch it to its end. The worker is ended if it cannot be used again."""
+        process, worker = self.process, self.process.worker
+        self.watch()
+        returncode = -signal.SIGKILL if process.status is None else process.status
+        if process.is_lost or self.killed_by is not None:
+            ended = worker.end(PATIENCE if self.killed_by is None else 0)
+            if self.killed_by is None and not ended.was_killed:
+                raise SandboxError(f"the process of the sandbox ended: {ended}")
+            returncode = -signal.SIGKILL
+        if self.killed_by is None:
+            self.killed_by = worker.limit_of(returncode)
+        result = Result(
+            returncode=returncode,
+            stdout=self.text("stdout"),
+            stderr=self.text("stderr"),
+            duration=time.monotonic() - begun,
+            killed_by=self.killed_by,
+            confined=worker.is_confined,
+            **told(self.found["report"]),
+        )
+        if not process.is_clean:
+            worker.end()
+        return worker.with_requests(result, are_over=True)
+
+
+def run(
+    config: SandboxConfig,
+    workers: WorkerSource,
+    job: Job,
+    request: RunRequest,
+    on_ask: Ask | None,
+) -> Result:
+    """Run a job in a child of a worker, to its end. An error ends the worker."""
+    decisions = None if config.log is None else Decisions(config.log)
+    with contextlib.ExitStack() as stack:
+        if decisions is not None:
+            stack.callback(decisions.close)
+        worker = stack.enter_context(workers(request.cancel))
         begun = time.monotonic()
         worker.begin_requests()
         try:
-            self._cancel.check()
-            with _Pipes() as pipes, selectors.PollSelector() as selector:
-                self._begin(worker, job, given, pipes, selector)
-                self._watch(worker, selector, begun)
+            request.cancel.check()
+            process = Process(worker, job, decisions, request.given)
+            stack.callback(process.release)
+            watched = Run(process, config, config.limits.wall_seconds, request.cancel)
+            if on_ask is not None:
+                own = HostLoop()
+                stack.callback(own.close)
+                loop = request.loop
+                made = own if loop is None else lambda: loop
+                watched.calls = Calls(process.channel, {}, made, QUESTIONS, on_ask)
+            result = watched.result(begun)
         except BaseException:
             worker.end()
             raise
-        finally:
-            self._disk.close()
-        returncode = self._status
-        if returncode is None or self._killed_by is not None:
-            ended = worker.end(PATIENCE if self._killed_by is None else 0)
-            if self._killed_by is None and not ended.was_killed:
-                raise SandboxError(f"the process of the sandbox ended: {ended}")
-            returncode = -signal.SIGKILL
-        if self._killed_by is None:
-            self._killed_by = worker.limit_of(returncode)
-        return Result(
-            returncode=returncode,
-            stdout=self._found["stdout"].decode(errors="replace"),
-            stderr=self._found["stderr"].decode(errors="replace"),
-            duration=time.monotonic() - begun,
-            killed_by=self._killed_by,
-            confined=worker.is_confined,
-            requests=worker.requests(are_over=True),
-            requests_left_out=worker.requests_left_out,
-            **told(self._found["report"]),
-        )
-
-    def _begin(
-        self,
-        worker: Worker,
-        job: bytes,
-        given: bytes,
-        pipes: contextlib.ExitStack,
-        selector: selectors.BaseSelector,
-    ) -> None:
-        """Hand the job to the worker, with the other ends of the watched descriptors."""
-        with contextlib.ExitStack() as theirs:
-
-            def pipe(mine: int) -> tuple[io.FileIO, int]:
-                ends = os.pipe()
-                stream = io.FileIO(ends[mine], "wb" if mine else "rb")
-                pipes.callback(stream.close)
-                theirs.callback(os.close, ends[1 - mine])
-                os.set_blocking(ends[mine], False)
-                return stream, ends[1 - mine]
-
-            stdin, reading = pipe(1)
-            passed = [reading]
-            for name in self._found:
-                stream, writing = pipe(0)
-                selector.register(stream, selectors.EVENT_READ, name)
-                passed.append(writing)
-            selector.register(stdin, selectors.EVENT_WRITE, memoryview(given))
-            self._write(selector, selector.get_key(stdin))
-            selector.register(worker.control, selectors.EVENT_READ, None)
-            if self._questions is not None:
-                passed.append(self._questions.passed())
-                theirs.callback(self._questions.sent)
-                selector.register(self._questions, selectors.EVENT_READ)
-            if self._decisions is not None:
-                passed.append(self._decisions.descriptor())
-                theirs.callback(os.close, passed[-1])
-            with contextlib.suppress(OSError):
-                # A worker that is gone shows in the descriptors that are watched.
-                send(worker.control, job, passed)
-
-    def _watch(self, worker: Worker, selector: selectors.BaseSelector, begun: float) -> None:
-        limits = self._limits
-        wait = INTERVAL
-        questions = self._questions
-        while True:
-            if questions is not None:
-                questions.flush()
-            ready = selector.select(wait)
-            for key, _ in ready:
-                if key.fileobj is worker.control:
-                    self._hear(worker)
-                    selector.unregister(worker.control)
-                    # All of its output is there: nothing of it runs any more.
-                    wait = 0
-                elif key.fileobj is questions and questions is not None:
-                    if not questions.hear():
-                        selector.unregister(questions)
-                        questions.close()
-                elif key.events == selectors.EVENT_WRITE:
-                    self._write(selector, key)
-                else:
-                    self._read(worker, selector, key)
-            readable = any(key.events == selectors.EVENT_READ for key, _ in ready)
-            if wait == 0 and not readable:
-                return
-            self._cancel.check()
-            now = time.monotonic()
-            if now - begun > (limits.wall_seconds or math.inf):
-                self._end(worker, "wall_seconds")
-            if now - begun > INTERVAL and self._disk.is_over(worker.pid):
-                self._end(worker, "disk")
-
-    def _hear(self, worker: Worker) -> None:
-        with contextlib.suppress(EOFError, OSError, ValueError):
-            status, is_clean = map(int, receive(worker.control)[0].split())
-            self._status, self._is_clean = status, bool(is_clean)
-
-    def _write(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
-        rest: memoryview = key.data
-        try:
-            while rest:
-                rest = rest[os.write(key.fd, rest) :]
-        except BlockingIOError:
-            selector.modify(key.fileobj, selectors.EVENT_WRITE, rest)
-            return
-        except OSError:
-            # Nobody reads it.
-            pass
-        stream = selector.unregister(key.fileobj).fileobj
-        assert isinstance(stream, io.FileIO)
-        stream.close()
-
-    def _read(
-        self, worker: Worker, selector: selectors.BaseSelector, key: selectors.SelectorKey
-    ) -> None:
-        data = os.read(key.fd, 1 << 16)
-        if not data:
-            selector.unregister(key.fileobj)
-            return
-        most = REPORT if key.data == "report" else self._limits.output
-        kept = keep(self._found[key.data], data, most)
-        if len(kept) < len(data) and key.data != "report":
-            self._end(worker, "output")
-
-    def _end(self, worker: Worker, limit: str) -> None:
-        if self._killed_by is None:
-            self._killed_by = limit
-            worker.kill()
-
-
-class _Pipes(contextlib.ExitStack):
-    """The ends of pipes to a run. A copy of the host closes its own: the run reads to the end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        copies.note(self)
-
-    def begin_anew(self) -> None:
-        self.close()
+    if decisions is None:
+        return result
+    decisions.add(result)
+    return replace(result, decisions=decisions.kept)
 
 
 def told(report: bytes | bytearray) -> dict[str, Any]:

@@ -46,8 +46,6 @@ class CancelToken:
 
 
 class InFlight:
-    """The cancel tokens of the runs in flight of a sandbox, or of a pool."""
-
     def __init__(self, owner: str) -> None:
         self._owner = owner
         self._closed = False
@@ -96,7 +94,7 @@ class RunRequest:
     loop: "asyncio.AbstractEventLoop | None" = None
 
     def __post_init__(self) -> None:
-        code, args, given = self.code, self.args, self.stdin
+        code, args, stdin = self.code, self.args, self.stdin
         if isinstance(code, str):
             # As code it would be an attribute of what has the file's name.
             if re.fullmatch(r"[\w./\\~:-]+\.py", code):
@@ -107,11 +105,15 @@ class RunRequest:
             raise TypeError(f"code must be a str or the path of a file, not {type(code).__name__}")
         if isinstance(args, (str, bytes)):
             raise TypeError(f"args must be a list, not {type(args).__name__}: write [{args!r}]")
-        if not isinstance(given, (str, bytes, bytearray, memoryview)):
+        if not isinstance(stdin, (str, bytes, bytearray, memoryview)):
             # `subprocess` takes a file, or a constant for one.
             raise TypeError(
-                f"stdin must be str or bytes, not {type(given).__name__}: pass the text, not a file"
+                f"stdin must be str or bytes, not {type(stdin).__name__}: pass the text, not a file"
             )
+
+    @property
+    def given(self) -> bytes:
+        return self.stdin.encode() if isinstance(self.stdin, str) else bytes(self.stdin)
 
 
 class Runner(Closing):
@@ -197,31 +199,17 @@ class SandboxConfig:
 
     @property
     def directory(self) -> Path:
-        """The directory of the code, which it may write."""
         return Path(self.base, "work")
 
-    def job(
-        self,
-        code: str,
-        file: str,
-        args: Sequence[str] = (),
-        *,
-        value: bool = False,
-        cwd: str | None = None,
-        session: bool = False,
-        asks: bool = False,
-    ) -> Job:
+    def job(self, code: str, file: str, args: Sequence[str] = (), **more: Any) -> Job:
         """The code for a process of it, or a session's without code; see `Job`."""
-        return {
-            "code": code,
-            "file": file,
-            "args": [str(arg) for arg in args],
-            "path": [*self.path],
-            "value": bool(value),
-            "cwd": cwd,
-            "session": session,
-            "asks": asks,
-            "logs": self.log is not None,
-            "cpu_seconds": self.limits.cpu_seconds,
-            "disk": cast("int | None", self.limits.disk),
-        }
+        return Job(
+            code,
+            file,
+            [str(arg) for arg in args],
+            [*self.path],
+            logs=self.log is not None,
+            cpu_seconds=self.limits.cpu_seconds,
+            disk=cast("int | None", self.limits.disk),
+            **more,
+        )

@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Literal
 from ... import AuditDenied, AuditLog, Policy
 from ..._keywords import checked
 from ...results import Result
+from ...sessions.arguments import policy_of
 from ...sessions.base import SNAPSHOTS, Tools
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import cgroup
-from .calls import Questions, check_ask, warn_of_held
+from .calls import check_ask, warn_of_held, within
 from .causes import counts_processes
 from .files import READ, Files, remove_own
 from .network import reachable
 from .process import SandboxError, fill_standard
-from .run import Run
+from .run import run
 from .runner import InFlight, Runner, RunRequest, SandboxConfig
 from .setup import (
     CONFINE,
@@ -112,15 +113,12 @@ class Sandbox(Runner):
         secrets: Iterable[Secret] = (),
         log: AuditLog | str | os.PathLike[str] | None = None,
     ) -> None:
-        if policy is None:
-            policy = Policy.preset("sandbox")
-        if not isinstance(policy, Policy):
-            raise TypeError(f"policy must be a Policy, not {type(policy).__name__}")
+        policy_of("policy", policy)
+        policy_of("approvable", approvable)
+        policy = policy or Policy.preset("sandbox")
         if limits is not None and not isinstance(limits, Limits):
             raise TypeError(f"limits must be Limits, not {type(limits).__name__}")
         check_backend(backend, image, confine)
-        if approvable is not None and not isinstance(approvable, Policy):
-            raise TypeError(f"approvable must be a Policy, not {type(approvable).__name__}")
         check_ask(on_ask, ask_seconds)
         if backend != "process":
             for name, given in (("on_ask", on_ask), ("approvable", approvable)):
@@ -145,7 +143,7 @@ class Sandbox(Runner):
         check_network(sandlock, policy if approvable is None else bound(policy, approvable), values)
         base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
         with contextlib.ExitStack() as failing:
-            failing.callback(remove_own, base)
+            failing.callback(remove_own, os.getpid(), base)
             self.directory = Path(base, "work")
             self.directory.mkdir()
             self._files = Files(self.directory)
@@ -241,21 +239,20 @@ class Sandbox(Runner):
             raise RuntimeError("the sandbox is closed")
 
     def _run(self, request: RunRequest, workers: WorkerSource | None = None) -> Result:
-        config, code, given = self._config, request.code, request.stdin
+        config, code = self._config, request.code
         in_file = not isinstance(code, str)
         text = Path(code).read_text(encoding="utf-8") if in_file else str(code)
         file = os.path.abspath(code) if in_file else "<sandbox>"
-        job = config.job(text, file, request.args, value=request.value, cwd=self._cwd)
-        given = given.encode() if isinstance(given, str) else bytes(given)
+        job = config.job(
+            text, file, request.args, value=bool(request.value), cwd=self._cwd, asks=config.asks
+        )
         with self._in_flight.running(request.cancel), self._files.changes() as changed:
             if self._docker is not None:
-                result = self._docker.run(self._setup, job, given, request.cancel)
+                result = self._docker.run(self._setup, job, request)
             else:
-                questions = None
-                if self._on_ask is not None:
-                    questions = Questions(self._on_ask, self._ask_seconds, request.loop)
-                run = Run(config, request.cancel, questions)
-                result = run.result(workers or self._workers, job, given)
+                ask = within(self._on_ask, self._ask_seconds)
+                source = workers or self._workers.worker
+                result = run(config, source, job, request, ask)
         return replace(result, changed=changed)
 
     def pool(self, size: int, preload: Iterable[str] = ()) -> "Pool":
@@ -338,8 +335,7 @@ class Sandbox(Runner):
             undo_depth,
             snapshots,
             calls,
-            on_ask,
-            ask_seconds,
+            within(on_ask, ask_seconds),
         )
         self._sessions.add(session)
         return session
@@ -353,11 +349,11 @@ class Sandbox(Runner):
         in_docker = self._docker is not None
         outer = "container" if in_docker else "kernel"
         is_held = in_docker or self._config.kernel is not None
-        both = f"guard and {outer}"
+        both = f"guard and {outer}" if is_held else "guard"
         network = self.policy.network
         if isinstance(network, bool):
             of_network = both
-        elif in_docker:
+        elif in_docker or not is_held:
             of_network = "guard"
         elif self._setup.is_carried:
             # The kernel lets nothing be reached, and the host connects.
@@ -366,17 +362,12 @@ class Sandbox(Runner):
             # For blocked hosts with names the kernel knows the ports alone.
             has_names = reachable(network).has_names
             of_network = "guard, and kernel for ports" if has_names else both
-        held = {
-            "write": both,
-            "read": both,
-            "block": both if existing(self.policy.block) else "guard",
-            "network": of_network,
-            "other_processes": both,
-        }
+        told = dict.fromkeys(("write", "read", "block", "network", "other_processes"), both)
+        told["network"] = of_network
+        if not existing(self.policy.block):
+            told["block"] = "guard"
         fields = ("protect", "max_bytes", "commands", "env", "imports", "import_allow", "threads")
-        told = {**held, **dict.fromkeys((*fields, "native", "unknown_events"), "guard")}
-        if not is_held:
-            told = dict.fromkeys(told, "guard")
+        told |= dict.fromkeys((*fields, "native", "unknown_events"), "guard")
         own = ("wall_seconds", "disk", "output")
         limits = dict.fromkeys(own, "host") | {"cpu_seconds": "process"}
         by_the_outer = ("memory", "cpu_percent", "processes", "open_files")
@@ -388,8 +379,7 @@ class Sandbox(Runner):
         if not is_held:
             counted = "kernel, with all of its user's" if counts_processes() else "nothing"
             limits["processes"] = counted
-        privileges = {"privileges": outer if is_held else "nothing"}
-        return told | limits | privileges
+        return told | limits | {"privileges": outer if is_held else "nothing"}
 
 
 def check_backend(backend: str, image: str | None, confine: str) -> None:
@@ -418,6 +408,4 @@ def _docker(image: str | None) -> "Docker | None":
 def _remove(process: int, base: str, setup: Setup, files: Files) -> None:
     setup.end_all()
     files.close()
-    # The directory is of the process that made it, and not of its copies.
-    if os.getpid() == process:
-        remove_own(base)
+    remove_own(process, base)

@@ -4,30 +4,41 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from ... import AuditDenied
 from ...results import Error, Result
-from ...sessions.arguments import count, identifier, seconds, text_of, tools_of, variables_of
-from ...sessions.base import BUSY, FOREIGN, Output, Session, StepRequest, Stream, Tools
+from ...sessions.arguments import count, identifier, seconds, tools_of
+from ...sessions.base import (
+    BUSY,
+    FOREIGN,
+    Output,
+    Pieces,
+    Session,
+    Snapshot,
+    StepRequest,
+    Tools,
+    check_room,
+    closed,
+    number_of,
+)
 from ...sessions.coroutines import HostLoop
-from ...sessions.snapshot import Snapshot, check_room, closed, number_of
 from ...sessions.values import unpack
 from ..limits import KILLED
-from ..wire import MESSAGE, encode
+from ..wire import encode
 from . import copies
 from .calls import Calls, told
 from .decisions import Decisions
-from .exchange import Exchange
+from .exchange import Exchange, outcome
 from .files import Files
 from .process import ProcessEnded, SandboxError, Worker
 from .review import Change, Review
-from .run import error_told
 from .runner import CancelToken, InFlight, SandboxConfig
 from .session_process import Process
 
@@ -61,10 +72,8 @@ class SandboxSession(Session):
         snapshots: int,
         calls: int,
         on_ask: Callable[[AuditDenied], object] | None,
-        ask_seconds: float | None,
     ) -> None:
         self._on_ask = on_ask
-        self._ask_seconds = ask_seconds
         self._config = config
         self._start = start
         self._job = config.job("", "<session>", session=True, asks=on_ask is not None)
@@ -72,7 +81,6 @@ class SandboxSession(Session):
         self._in_flight = in_flight
         self._first_tools = tools_of(tools)
         self._tools = dict(self._first_tools)
-        self._told = told(self._tools)
         usual = config.limits.wall_seconds
         self._seconds = usual if timeout is None else seconds("timeout", timeout)
         self._undo_depth = count("undo_depth", undo_depth)
@@ -102,7 +110,6 @@ class SandboxSession(Session):
         self._is_foreign = True
         self._busy = threading.Lock()
         self._exchange = None
-        self._process.forget_all()
 
     @property
     def _process(self) -> Process:
@@ -138,18 +145,6 @@ class SandboxSession(Session):
             if not work.cancelled():
                 work.exception()
             raise
-
-    def _stream(self, request: StepRequest) -> Stream:
-        stopped = threading.Event()
-
-        async def run(on_output: Callable[[Output], None]) -> Result:
-            return await self._arun(request, on_output, stopped)
-
-        def stop() -> None:
-            stopped.set()
-            self.interrupt()
-
-        return Stream(run, stop)
 
     def interrupt(self) -> bool:
         """End the step that runs; see `Session.interrupt`. One that goes on is killed shortly."""
@@ -233,7 +228,6 @@ class SandboxSession(Session):
             process.release()
             self._held[0] = Process(worker, self._job, self._decisions)
             self._tools = dict(self._first_tools)
-            self._told = told(self._tools)
             self._steps = 0
             self._reset_at = self._made
 
@@ -307,45 +301,53 @@ class SandboxSession(Session):
         on_output: Callable[[Output], None] | None = None,
         cancelled: threading.Event | None = None,
     ) -> Result:
-        text = text_of(request.code)
-        given = _packed_variables(request.variables)
-        new = tools_of(request.tools)
-        timeout = request.timeout
-        limit = self._seconds if timeout is None else seconds("timeout", timeout)
+        size = len(request.variables)
+        if size > VARIABLES:
+            raise ValueError(
+                f"variables must have at most {VARIABLES >> 20} MB, not {size >> 20} MB"
+            )
+        limit = self._seconds if request.timeout is None else request.timeout
         with self._free():
             self._check_process()
-            if new:
-                self._tools |= new
-                self._told = told(self._tools)
+            self._tools |= request.tools
             self._steps += 1
             began, begun = time.time(), time.monotonic()
-            worker = self._process.worker
+            process = self._process
+            worker = process.worker
             worker.begin_requests()
             with self._files.changes() as changed:
-                exchange = self._watched(
-                    "step",
-                    given,
-                    limit,
+                exchange = self._exchanged(limit)
+                exchange.pieces = None if on_output is None else Pieces(on_output)
+                exchange.calls = Calls(
+                    process.channel,
+                    self._tools,
                     loop,
-                    on_output,
-                    cancelled,
-                    code=text,
-                    step=self._steps,
-                    tools=self._told,
-                    given=[*new],
+                    self._calls,
+                    self._on_ask,
+                    exchange.is_stopped,
                 )
+                place = None
+                if self._undo_depth:
+                    while len(process.copies) >= self._undo_depth:
+                        process.drop(process.copies[0])
+                    place = process.copied(exchange.number)
+                step = encode(
+                    "step",
+                    request.variables,
+                    number=exchange.number,
+                    code=request.code,
+                    step=self._steps,
+                    tools=told(self._tools),
+                    given=[*request.tools],
+                )
+                self._watch(exchange, step, place, cancelled)
             result = self._result(exchange)
-            result = replace(
-                result,
-                changed=changed,
-                duration=time.monotonic() - begun,
-                requests=worker.requests(are_over=False),
-                requests_left_out=worker.requests_left_out,
-            )
+            result = replace(result, changed=changed, duration=time.monotonic() - begun)
+            result = worker.with_requests(result, are_over=False)
             if self._decisions is not None:
-                self._decisions.add(result.requests, result.requests_left_out)
+                self._decisions.add(result)
             if self._noted is not None:
-                self._noted(text, (), began, result)
+                self._noted(request.code, (), began, result)
         return result
 
     def _copy(self, number: int) -> None:
@@ -367,9 +369,11 @@ class SandboxSession(Session):
             with self._free():
                 self._process.forget(number)
 
-    def _asked(self, kind: str, **told: object) -> tuple[dict[str, Any], memoryview]:
+    def _asked(self, kind: str, **told: Any) -> tuple[dict[str, Any], memoryview]:
         self._check_process()
-        exchange = self._watched(kind, b"", self._seconds, None, None, None, **told)
+        exchange = self._exchanged(self._seconds)
+        place = self._process.copied(exchange.number) if kind == "copy" else None
+        self._watch(exchange, encode(kind, number=exchange.number, **told), place)
         if exchange.answer is None:
             why = exchange.broken or "it ended, or took too long"
             raise SandboxError(f"the session's process gave no answer: {why}: {self._ways()}")
@@ -390,7 +394,6 @@ class SandboxSession(Session):
             self._busy.release()
 
     def _notice_end(self) -> None:
-        """Look whether the process has ended since the last step."""
         if self._process.status is None and self._process.has_ended():
             self._process.settle()
 
@@ -408,53 +411,31 @@ class SandboxSession(Session):
             ways.append("restore() to a snapshot")
         return ", ".join(ways)
 
-    def _watched(
-        self,
-        kind: str,
-        body: bytes,
-        seconds: float | None,
-        loop: Callable[[], asyncio.AbstractEventLoop] | None,
-        on_output: Callable[[Output], None] | None,
-        cancelled: threading.Event | None,
-        **told: object,
-    ) -> Exchange:
-        process = self._process
+    def _exchanged(self, limit: float | None) -> Exchange:
         self._number += 1
-        number = self._number
-        self._cancel = cancel = CancelToken()
-        exchange = Exchange(process, number, self._config, seconds, cancel)
-        passed = None
-        if loop is not None:
-            exchange.calls = Calls(
-                self._tools,
-                exchange.send,
-                process.channel.unread,
-                loop,
-                self._calls,
-                self._on_ask,
-                self._ask_seconds,
-                exchange.is_stopped,
-            )
-            exchange.on_output = on_output
-            if self._undo_depth:
-                while len(process.copies) >= self._undo_depth:
-                    process.drop(process.copies[0])
-                passed = process.copied(number)
-        elif kind == "copy":
-            passed = process.copied(number)
-        with self._in_flight.running(cancel), contextlib.closing(exchange):
+        self._cancel = CancelToken()
+        return Exchange(self._process, self._number, self._config, limit, self._cancel)
+
+    def _watch(
+        self,
+        exchange: Exchange,
+        message: bytes,
+        place: socket.socket | None,
+        cancelled: threading.Event | None = None,
+    ) -> None:
+        """Send a message, with the place of a copy, and watch until the answer is there."""
+        with self._in_flight.running(self._cancel):
             self._exchange = exchange
             try:
                 if cancelled is not None and cancelled.is_set():
                     exchange.stop("interrupt")
-                exchange.send(encode(kind, body, number=number, **told), passed)
+                self._process.channel.send(message, place)
                 exchange.watch()
             finally:
                 self._exchange = None
                 exchange.finish()
                 if exchange.was_killed and exchange.killed_by is not None:
-                    exchange.was_undone = process.go_back()
-        return exchange
+                    exchange.was_undone = self._process.go_back()
 
     def _result(self, exchange: Exchange) -> Result:
         process, killed_by = self._process, exchange.killed_by
@@ -471,7 +452,7 @@ class SandboxSession(Session):
             confined=process.worker.is_confined,
         )
         if exchange.answer is not None:
-            return replace(result, **_outcome(*exchange.answer))
+            return replace(result, **outcome(*exchange.answer))
         if exchange.was_killed and killed_by in KILLED:
             kind, message = KILLED[killed_by]
             lost = f"its process was killed: {self._ways()}"
@@ -493,37 +474,7 @@ def _finish(process: int, held: list[Process], loop: HostLoop) -> None:
 
 
 def how_ended(status: int) -> str:
-    """Describe an exit status, or minus the number of a signal."""
     return f"exit status {status}" if status >= 0 else f"signal {-status}"
-
-
-def _outcome(head: dict[str, Any], body: memoryview) -> dict[str, Any]:
-    """The fields of a result that the process told."""
-    status, shown, value_error = head.get("status"), head.get("shown"), head.get("value_error")
-    found: dict[str, Any] = {"returncode": status if type(status) is int else 1}
-    found["error"] = error_told(head.get("error"))
-    if type(value_error) is str:
-        found["value_error"] = value_error
-    if type(shown) is not int or not 0 <= shown <= len(body):
-        return found
-    # The packages that make arrays and frames of them raise errors of many classes.
-    with contextlib.suppress(Exception):
-        found["display"] = _displays(unpack(body[:shown], arrays=False))
-    if len(body) > shown:
-        try:
-            found["value"] = unpack(body[shown:])
-        except Exception as bad:
-            found["value_error"] = f"it cannot be read: {bad}"
-    return found
-
-
-def _displays(given: Any) -> list[dict[str, str | bytes]]:
-    shown = [] if type(given) is not list else given
-    return [
-        {mime: data for mime, data in thing.items() if type(data) in (str, bytes)}
-        for thing in shown
-        if type(thing) is dict and all(type(mime) is str for mime in thing)
-    ]
 
 
 def _unpacked(body: memoryview) -> Any:
@@ -531,12 +482,3 @@ def _unpacked(body: memoryview) -> Any:
         return unpack(body)
     except Exception as error:
         raise SandboxError(f"the session's process gave a malformed answer: {error}") from None
-
-
-def _packed_variables(variables: Mapping[str, object] | None) -> bytes:
-    data = variables_of(variables)
-    if len(data) > min(VARIABLES, MESSAGE):
-        raise ValueError(
-            f"variables must have at most {VARIABLES >> 20} MB, not {len(data) >> 20} MB"
-        )
-    return data

@@ -1,17 +1,20 @@
-"""The process of a session, and its copies that wait, as the host sees them."""
+"""The process of a run or a session, and its copies that wait, as the host sees them."""
 
 import contextlib
-import marshal
+import io
 import os
+import pickle
 import select
 import signal
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
+from ...sessions.base import NAMES
 from ..wire import Job, Malformed, decode, encode, receive, send
+from . import copies
 from .channel import Broken, Channel
 from .process import Worker
 
@@ -40,8 +43,22 @@ class Copy:
 
 
 class Process:
-    def __init__(self, worker: Worker, job: Job, decisions: "Decisions | None" = None) -> None:
+    """A process of a worker that runs code: a run, which is given its input, or a session."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        job: Job,
+        decisions: "Decisions | None" = None,
+        given: bytes | None = None,
+    ) -> None:
         self.worker = worker
+        self.is_run = not job.session
+        #: True if a run has left nothing in its worker.
+        self.is_clean = False
+        #: True if it has a connection for messages.
+        self.speaks = job.asks or not self.is_run
+        self._given = memoryview(given or b"")
         #: The copies from before the last steps, in order.
         self.copies: list[Copy] = []
         #: The copies that the host has asked for, by number.
@@ -53,10 +70,18 @@ class Process:
         self._control = threading.Lock()
         self._answers: list[bool] = []
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as mine:
-            passed = [os.open(os.devnull, os.O_RDONLY)]
+            #: The end of its standard input, if it is given one.
+            self.stdin: io.FileIO | None = None
+            if given is None:
+                passed = [os.open(os.devnull, os.O_RDONLY)]
+            else:
+                reading, writing = os.pipe()
+                passed = [reading]
+                self.stdin = mine.enter_context(io.FileIO(writing, "wb"))
+                os.set_blocking(writing, False)
             theirs.callback(os.close, passed[0])
             self.pipes: dict[int, str] = {}
-            for name in ("stdout", "stderr"):
+            for name in (*NAMES, "report") if self.is_run else NAMES:
                 reading, writing = os.pipe()
                 theirs.callback(os.close, writing)
                 mine.callback(os.close, reading)
@@ -66,15 +91,31 @@ class Process:
             connection, other = socket.socketpair()
             theirs.callback(other.close)
             self.channel = Channel(connection)
-            passed.append(other.fileno())
+            if self.speaks:
+                passed.append(other.fileno())
             if decisions is not None:
                 passed.append(decisions.descriptor())
                 theirs.callback(os.close, passed[-1])
             with contextlib.suppress(OSError):
                 # A worker that is gone shows where its answers are read.
-                send(worker.control, marshal.dumps(cast(Any, job)), passed)
+                send(worker.control, pickle.dumps(job), passed)
             self._mine = mine.pop_all()
             self._mine.callback(lambda: self.channel.close())
+        copies.note(self)
+
+    def has_fed(self) -> bool:
+        """Write to its standard input what there is room for. True once that is closed."""
+        assert self.stdin is not None
+        try:
+            while self._given:
+                self._given = self._given[os.write(self.stdin.fileno(), self._given) :]
+        except BlockingIOError:
+            return False
+        except OSError:
+            # Nobody reads it.
+            pass
+        self.stdin.close()
+        return True
 
     def copied(self, step: int) -> socket.socket:
         """Expect a new copy; return the socket that the process makes it with."""
@@ -83,12 +124,10 @@ class Process:
         return other
 
     def drop(self, copy: Copy) -> None:
-        """Let a copy from before a step end."""
         self.copies.remove(copy)
         copy.channel.close()
 
     def forget(self, number: int) -> None:
-        """Let a snapshot end."""
         self.snapshots.pop(number).channel.close()
 
     def drop_all(self) -> None:
@@ -105,7 +144,6 @@ class Process:
         self._say(b"signal %d" % number)
 
     def settle_signals(self) -> None:
-        """Wait until all signals have been sent to it."""
         if self.status is None and not self._asked(b"signals"):
             self.end()
 
@@ -114,7 +152,6 @@ class Process:
             send(self.worker.control, words)
 
     def has_ended(self) -> bool:
-        """Look whether it has ended since somebody looked last."""
         while self.status is None and _readable(self.worker.control.fileno(), 0):
             self.hear()
         return self.status is not None
@@ -122,9 +159,9 @@ class Process:
     def hear(self) -> None:
         """Read what the worker says; it has something to say, or is gone."""
         try:
-            word, number = receive(self.worker.control)[0].split()
+            word, number, *clean = receive(self.worker.control)[0].split()
             if word == b"ended":
-                self.status = int(number)
+                self.status, self.is_clean = int(number), clean == [b"1"]
             else:
                 self._answers.append(number == b"1")
         except (EOFError, OSError, ValueError):
@@ -148,7 +185,9 @@ class Process:
         return not self.is_lost and self._answers[0]
 
     def settle(self) -> None:
-        """End what is left of a process that has ended, but for the copies of it."""
+        """End what is left of a session's process that has ended, but for the copies of it."""
+        if self.is_run:
+            return
         self._drop_unmade()
         # The latest one comes first: it is the session's if that is wished later.
         kept = self._kept()
@@ -210,7 +249,6 @@ class Process:
 
     @staticmethod
     def read(descriptor: int) -> bytes:
-        """Return what a pipe holds, up to a limit."""
         try:
             return os.read(descriptor, PIECE)
         except BlockingIOError:
@@ -226,7 +264,7 @@ class Process:
     def release(self) -> None:
         self._mine.close()
 
-    def forget_all(self) -> None:
+    def begin_anew(self) -> None:
         """Close what a copy of the host has of it and of its copies."""
         for channel in (self.channel, *(copy.channel for copy in self._kept())):
             channel.forget()

@@ -10,12 +10,12 @@ import site
 import sys
 import threading
 import weakref
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ... import Network, Policy
 from ..._native import _governing
@@ -95,7 +95,9 @@ class Setup:
         """Start a process that waits for work; `copies` of ours do not count as the code's."""
         config = self.config
         modules = [*(MODULES if config.asks else ()), *preload]
-        task = pickle.dumps((self.policy, self._bound(), [*config.path], modules, _governing()))
+        # The kernel holds that policy whatever is answered.
+        most = None if config.kernel is None else self._held
+        task = pickle.dumps((self.policy, most, [*config.path], modules, _governing()))
         write = self._held.write
         roots = None if write is None else existing(write)
         metadata = Metadata(roots, existing(self._held.block))
@@ -120,12 +122,6 @@ class Setup:
             raise RuntimeError("the sandbox is closed")
         return worker
 
-    def _bound(self) -> Policy | None:
-        """The policy that the kernel holds whatever is answered; ``None`` without the kernel."""
-        if self.config.kernel is None:
-            return None
-        return self.policy if self.config.approvable is None else self._held
-
     def _carrier(self) -> "Proxy":
         """Return the proxy, which is started with the first process."""
         from .egress.proxy import Proxy
@@ -140,7 +136,6 @@ class Setup:
             return self._proxy
 
     def end_all(self) -> None:
-        """End all processes that were started, and start no more."""
         with self._lock:
             self._closed = True
             started = list(self._started)
@@ -199,42 +194,65 @@ class Setup:
 
 
 class Workers:
-    """Workers that are started as they are needed. One of them waits for the next run."""
+    """Workers that are started as they are needed. So many of them wait for the next runs."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, preload: Sequence[str] = (), most: int = 1) -> None:
         self._setup = setup
+        self._preload = preload
+        self._most = most
+        #: True if no more are started.
+        self.closed = False
         self.begin_anew()
         copies.note(self)
 
     def begin_anew(self) -> None:
         self._lock = threading.Lock()
-        self._idle: tuple[Worker, Hashable] | None = None
+        self._idle: list[tuple[Worker, Hashable]] = []
 
     @contextlib.contextmanager
     def worker(self, cancel: CancelToken) -> Iterator[Worker]:
-        # A worker from another state is stale.
+        found = self._next() or self._started()
+        yield found[0]
+        self._keep(*found)
+
+    def start(self) -> None:
+        self._keep(*self._started())
+
+    def _started(self) -> tuple[Worker, Hashable]:
+        if self.closed:
+            raise RuntimeError("the pool is closed")
         key = self._setup.state()
+        return self._setup.start(self._preload), key
+
+    def _next(self) -> tuple[Worker, Hashable] | None:
+        """Take one that waits; one from another state is stale."""
+        key = self._setup.state()
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                worker, of_state = self._idle.pop(0)
+            if of_state == key and worker.is_alive:
+                return worker, key
+            worker.end()
+
+    def _keep(self, worker: Worker, key: Hashable) -> None:
         with self._lock:
-            idle, self._idle = self._idle, None
-        if idle is not None and not (idle[1] == key and idle[0].is_alive):
-            idle[0].end()
-            idle = None
-        worker = idle[0] if idle is not None else self._setup.start()
-        yield worker
-        if not worker.is_alive:
-            return
+            if worker.is_alive and len(self._idle) < self._most and not self.closed:
+                self._idle.append((worker, key))
+                return
+        worker.end()
+
+    def close(self) -> None:
         with self._lock:
-            idle, self._idle = self._idle, (worker, key)
-        if idle is not None:
-            idle[0].end()
+            self.closed = True
+            idle, self._idle = self._idle, []
+        for worker, _ in idle:
+            worker.end()
 
 
-class WorkerSource(Protocol):
-    """The source of the workers of runs."""
-
-    def worker(self, cancel: CancelToken) -> AbstractContextManager[Worker]:
-        """Return an idle worker."""
-        ...
+#: Gives an idle worker for a run.
+WorkerSource = Callable[[CancelToken], AbstractContextManager[Worker]]
 
 
 def bound(policy: Policy, up_to: Policy) -> Policy:
@@ -243,14 +261,10 @@ def bound(policy: Policy, up_to: Policy) -> Policy:
     Places that the policy blocks stay blocked.
     """
     changes: dict[str, Any] = {"network": _bound_network(policy.network, up_to.network)}
-    write, read = policy.write, policy.read
-    changes["write"] = None if write is None or up_to.write is None else [*write, *up_to.write]
-    if read is not None and up_to.read is not None:
-        changes["read"] = [*read, *up_to.read]
-    if up_to.commands is True or policy.commands is True:
-        changes["commands"] = True
-    else:
-        changes["commands"] = [*(policy.commands or ()), *(up_to.commands or ())] or False
+    changes["write"] = _either(policy.write, up_to.write)
+    if policy.read is not None and up_to.read is not None:
+        changes["read"] = [*policy.read, *up_to.read]
+    changes["commands"] = _both(policy.commands, up_to.commands)
     return policy.replace(**changes)
 
 
@@ -308,16 +322,17 @@ def absolute(policy: Policy, directory: str) -> Policy:
     def full(path: str) -> str:
         return directory if os.path.normpath(path) == os.curdir else _full(path)
 
-    changes: dict[str, Any] = {}
-    for name in ("write", "read", "block"):
-        paths: Sequence[str] | None = getattr(policy, name)
-        if paths is not None:
-            changes[name] = list(map(full, paths))
-    network = policy.network
+    policy, network = _mapped(policy, full), policy.network
     if isinstance(network, Network) and network.unix:
         _, fields = network.__getnewargs_ex__()
         unix = [path if path.startswith("@") else full(path) for path in network.unix]
-        changes["network"] = Network(**{**fields, "unix": unix})
+        policy = policy.replace(network=Network(**{**fields, "unix": unix}))
+    return policy
+
+
+def _mapped(policy: Policy, change: Callable[[str], str]) -> Policy:
+    named = {name: getattr(policy, name) for name in ("write", "read", "block")}
+    changes = {name: list(map(change, paths)) for name, paths in named.items() if paths is not None}
     return policy.replace(**changes)
 
 
@@ -336,12 +351,7 @@ def _with(policy: Policy, path: Iterable[str], directory: str) -> Policy:
 
 def _as_written(policy: Policy, directory: str) -> Policy:
     """The policy with ``"."`` for the directory, as its host wrote it: hints show it."""
-    changes: dict[str, Any] = {}
-    for name in ("write", "read", "block"):
-        paths: Sequence[str] | None = getattr(policy, name)
-        if paths is not None and directory in paths:
-            changes[name] = [os.curdir if path == directory else path for path in paths]
-    return policy.replace(**changes)
+    return _mapped(policy, lambda path: os.curdir if path == directory else path)
 
 
 def public() -> list[str]:
@@ -367,7 +377,6 @@ def _linked() -> list[str]:
 
 
 def _programs(policy: Policy) -> list[str]:
-    """Return the directories of the programs that may be started."""
     if policy.commands is True:
         return [place for place in os.get_exec_path() if os.path.isabs(place)]
     found = [
@@ -396,7 +405,6 @@ def directories(named: Iterable[str | os.PathLike[str]]) -> list[str]:
 
 
 def environment(named: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
-    """Return the variables that all programs need, and the named ones."""
     if isinstance(named, str):
         raise TypeError("env must be a mapping or names, not str")
     passed = GIVEN | {

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from ..wire import decode, encode, framed, receive
@@ -45,8 +46,10 @@ class HostChannel:
         self._changed = threading.Condition(threading.RLock())
         self._is_read = False
         self._commands: deque[Message] = deque()
-        self._returns: dict[int, Message | None] = {}
-        self._awaited: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[Message]]] = {}
+        #: The answers of calls, by their numbers.
+        self._answers: dict[int, Future[Message]] = {}
+        #: The event loops that wait for answers, each as often as it waits.
+        self._loops: list[asyncio.AbstractEventLoop] = []
 
     @property
     def is_here(self) -> bool:
@@ -103,37 +106,37 @@ class HostChannel:
 
     def call(self, kind: str, body: bytes = b"", **head: object) -> Message:
         """Ask the host something, such as to call a tool, and wait for its answer."""
-        with self._changed:
-            self._next += 1
-            number = self._next
-            self._returns[number] = None
+        number, answer = self._expected()
         try:
             self.send(kind, body, id=number, **head)
-            self._pump(lambda: self._returns[number] is not None)
-            answer = self._returns[number]
-            assert answer is not None
-            return answer
+            self._pump(answer.done)
+            return answer.result()
         finally:
-            del self._returns[number]
+            self._answers.pop(number, None)
 
     async def acall(self, name: str, body: bytes) -> Message:
         """Call a tool that is a coroutine function of the host, and await its answer."""
         loop = asyncio.get_running_loop()
-        with self._changed:
-            self._next += 1
-            number = self._next
-            future: asyncio.Future[Message] = loop.create_future()
-            is_first = not any(other is loop for other, _ in self._awaited.values())
-            self._awaited[number] = (loop, future)
-        if is_first:
+        number, answer = self._expected()
+        if loop not in self._loops:
             loop.add_reader(self.fileno(), self._read_if_nobody_does)
+        self._loops.append(loop)
         try:
             self.send("call", body, id=number, name=name)
-            return await future
+            return await asyncio.wrap_future(answer)
         finally:
-            del self._awaited[number]
-            if not any(other is loop for other, _ in self._awaited.values()):
+            self._answers.pop(number, None)
+            with contextlib.suppress(ValueError):
+                self._loops.remove(loop)
+            if loop not in self._loops:
                 loop.remove_reader(self.fileno())
+
+    def _expected(self) -> "tuple[int, Future[Message]]":
+        """Return the number of a call that begins, and what is to have its answer."""
+        with self._changed:
+            self._next += 1
+            answer = self._answers[self._next] = Future[Message]()
+            return self._next, answer
 
     def _read_if_nobody_does(self) -> None:
         with self._changed:
@@ -182,15 +185,7 @@ class HostChannel:
                 number = head.get("id")
                 if head["kind"] != "return":
                     self._commands.append((head, body, descriptors))
-                elif number in self._returns:
-                    self._returns[number] = head, body, descriptors
-                elif number in self._awaited:
-                    loop, future = self._awaited[number]
-                    with contextlib.suppress(RuntimeError):
-                        answer = (head, body, descriptors)
-                        loop.call_soon_threadsafe(_settle, future, answer)
-
-
-def _settle(future: "asyncio.Future[Message]", answer: Message) -> None:
-    if not future.done():
-        future.set_result(answer)
+                elif number in self._answers:
+                    # One that is awaited may be cancelled.
+                    with contextlib.suppress(InvalidStateError):
+                        self._answers[number].set_result((head, body, descriptors))

@@ -8,6 +8,8 @@ import contextlib
 import gc
 import json
 import os
+import resource
+import signal
 import sys
 import threading
 import traceback
@@ -19,7 +21,6 @@ from ..._native import MONITORING, _Child, _Children, _govern
 from ...programs import DENIED, RUNNERS, exit_status, line_of, own_traceback, parts
 from ...sessions.forms import TEXT, class_name, message, told
 from ..wire import DENIALS, REPORT, Job
-from .held import begin
 
 #: The bytes of the report that are kept for saying that there is no value.
 ERROR = 1 << 12
@@ -42,15 +43,15 @@ def run(
     status = 1
     try:
         if os.getppid() == worker:
-            log = _log(descriptors.pop()) if job["logs"] else None
+            log = _log(descriptors.pop()) if job.logs else None
             streams, (report, *asked) = descriptors[:3], descriptors[3:]
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
                 os.close(stream)
-            if job["session"]:
+            if job.session:
                 from .session import serve
 
-                status = serve(child, policy, most, job, report, log)
+                status = serve(child, _begin(job), policy, most, job, report, log)
             else:
                 status = program(policy, job, report, *asked, most=most, log=log)
     except BaseException:
@@ -58,6 +59,26 @@ def run(
         sys.stderr.flush()
     finally:
         child.end(status)
+
+
+def _begin(job: Job) -> dict[str, Any]:
+    """Make this process the one of a run, or of a session; return the names of its `__main__`.
+
+    It gets the limits that its worker does not have.
+    """
+    if job.cpu_seconds is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (job.cpu_seconds, job.cpu_seconds + 1))
+    if job.disk is not None:
+        # The signal ends the process: Python ignores it otherwise.
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (job.disk, job.disk))
+    module = type(sys)("__main__")
+    names = vars(module)
+    names["__builtins__"] = __builtins__
+    sys.modules["__main__"] = module
+    sys.argv = [job.file, *job.args]
+    sys.path[:0] = [os.getcwd(), *job.path]
+    return names
 
 
 def program(
@@ -71,8 +92,8 @@ def program(
 ) -> int:
     """Run a job from its beginning to its end; return its exit status."""
     os.set_inheritable(report, False)
-    names = begin(job)
-    names["__file__"] = job["file"]
+    names = _begin(job)
+    names["__file__"] = job.file
     told = _Report(report)
 
     def tell(denied: AuditDenied) -> None:
@@ -80,23 +101,23 @@ def program(
         if told.denials <= DENIALS:
             told.write({"denied": denied.to_dict()})
 
-    if job["cwd"] is not None:
-        os.chdir(job["cwd"])
+    if job.cwd is not None:
+        os.chdir(job.cwd)
     _reseed()
     ask = None if asked is None else _asking(asked, most)
     policy.install(monitor_calls=MONITORING, on_denied=tell, on_ask=ask, log=log)
     status = 0
     try:
         value = _run(job, names)
-        if job["value"]:
+        if job.value:
             told.write_value(value)
     except SystemExit as end:
         status = exit_status(end.code)
     except BaseException as error:
-        starter = () if job["cwd"] is None else (job["file"],)
+        starter = () if job.cwd is None else (job.file,)
         error.__traceback__ = own_traceback(error, (__file__, *RUNNERS, *starter))
         traceback.print_exception(error)
-        told.write_error(error, job["file"])
+        told.write_error(error, job.file)
         status = DENIED if isinstance(error, AuditDenied) else 1
     value = None
     _end_program(names)
@@ -121,11 +142,11 @@ def in_container() -> NoReturn:
 
 def _run(job: Job, names: dict[str, Any]) -> object:
     """Run the code; return the value of its last expression, if that is wanted."""
-    if not job["value"]:
-        exec(compile(job["code"], job["file"], "exec"), names)
+    if not job.value:
+        exec(compile(job.code, job.file, "exec"), names)
         return None
     value = None
-    for part in parts(job["code"], job["file"]):
+    for part in parts(job.code, job.file):
         value = eval(part, names)
     return value
 

@@ -16,17 +16,17 @@ from ...sessions.shown import Shown
 from ...sessions.values import pack, unpack
 from ..wire import DENIALS, Job
 from .channel import HostChannel, Message
-from .held import begin
 from .tools import HostTool, asking
 
 
 def serve(
     child: _Child,
+    names: dict[str, Any],
     policy: Policy,
     most: Policy | None,
     job: Job,
     descriptor: int,
-    log: AuditLog | None = None,
+    log: AuditLog | None,
 ) -> int:
     """Run steps until the host is gone.
 
@@ -34,12 +34,12 @@ def serve(
     """
     os.set_inheritable(descriptor, False)
     channel = HostChannel(_socket.socket(fileno=descriptor))
-    session = _Steps(child, channel, begin(job), policy)
+    session = _Steps(child, channel, names, policy)
     streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
     for stream in streams:
         stream.reconfigure(line_buffering=True)
     channel.take_interrupts()
-    asks = asking(channel, most) if job["asks"] else None
+    asks = asking(channel, most) if job.asks else None
     policy.install(monitor_calls=MONITORING, on_denied=session.tell, on_ask=asks, log=log)
     session.log = log
     with contextlib.suppress(EOFError, OSError):
@@ -55,19 +55,16 @@ class _Steps:
     ) -> None:
         self._child = child
         self._channel = channel
+        self._steps = step.StepContext(policy, names, Shown())
+        self._steps.own["display"] = names["display"] = self._steps.shown.display
         self._names = names
-        self._loop = step.Loop()
-        self._shown = Shown()
-        self._sources = step.Sources(policy)
         self._denials = 0
-        #: The names that the host has given, and its tools as it told of them.
-        self._given = {"display"}
+        #: The tools of the host as it told of them, by their names.
         self._tools: dict[str, dict[str, Any]] = {}
         self.status = 0
         self.log: AuditLog | None = None
         #: The copies of this process that nobody has waited for.
         self._copies: set[int] = set()
-        names["display"] = self._shown.display
 
     def tell(self, denied: AuditDenied) -> None:
         self._denials += 1
@@ -86,16 +83,11 @@ class _Steps:
             if self._copied(descriptors[0], number):
                 self._channel.send("answer", number=number)
         elif head["kind"] == "names":
-            found = [name for name in self._names if type(name) is str and self._is_own(name)]
-            self._channel.send("answer", pack(found), number=number)
+            self._channel.send("answer", pack(self._steps.named()), number=number)
         elif head["kind"] == "get":
             self._get(head["name"], number)
         else:
             self._channel.send("answer", number=number)
-
-    def _is_own(self, name: str) -> bool:
-        is_special = name.startswith("__") and name.endswith("__")
-        return not is_special and name not in self._given
 
     def _copied(self, host: int, number: int) -> bool:
         """Make a copy that waits. False in the copy, as it goes on."""
@@ -135,22 +127,16 @@ class _Steps:
             # A step may have given the name to something else; tools of this one take it back.
             if name in head["given"] or self._tools.get(name) != told:
                 self._tools[name] = told
-                self._names[name] = HostTool(self._channel, told)
-                self._given.add(name)
+                self._names[name] = self._steps.own[name] = HostTool(self._channel, told)
         if body:
-            variables = unpack(body, own=True)
-            self._given -= variables.keys()
-            self._names.update(variables)
+            self._names.update(unpack(body, own=True))
         del body
         self._channel.take_interrupts()
         outcome = step.Outcome(status=step.INTERRUPTED)
         try:
             self._channel.interruptible = True
             try:
-                self._shown.begin()
-                outcome = step.run(
-                    self._names, head["code"], head["step"], self._loop, self._shown, self._sources
-                )
+                outcome = self._steps.outcome(head["code"], head["step"])
             finally:
                 self._channel.interruptible = False
         except KeyboardInterrupt:

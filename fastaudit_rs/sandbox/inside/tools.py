@@ -68,23 +68,20 @@ def _by_position(parameters: list[Any]) -> list[str]:
 
 
 def _signature(parameters: list[Any], returns: str | None) -> inspect.Signature:
-    parameter = inspect.Parameter
-    by_position = (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    others = (parameter.VAR_POSITIONAL, parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD)
-    kinds = {int(kind): kind for kind in (*by_position, *others)}
-    empty = parameter.empty
+    kinds: Any = type(inspect.Parameter.KEYWORD_ONLY)
     return inspect.Signature(
         [
-            parameter(
-                name,
-                kinds[kind],
-                default=empty if default is None else _Text(default),
-                annotation=empty if annotation is None else _Text(annotation),
+            inspect.Parameter(
+                name, kinds(kind), default=_as_text(default), annotation=_as_text(annotation)
             )
             for name, kind, default, annotation in parameters
         ],
-        return_annotation=inspect.Signature.empty if returns is None else _Text(returns),
+        return_annotation=_as_text(returns),
     )
+
+
+def _as_text(text: str | None) -> object:
+    return inspect.Signature.empty if text is None else _Text(text)
 
 
 def asking(channel: HostChannel, most: Policy | None) -> Callable[[AuditDenied], object]:

@@ -9,8 +9,8 @@ import _socket
 import contextlib
 import gc
 import importlib
-import marshal
 import os
+import resource
 import signal
 import sys
 import traceback
@@ -19,9 +19,8 @@ from typing import NoReturn
 
 from ... import Policy
 from ..._native import MONITORING, _Children, _govern
-from ..wire import COMMON, Job, receive, send
+from ..wire import COMMON, Job, KernelPart, receive, send
 from .child import run
-from .held import hold
 
 #: The time for processes that a run leaves behind to end by themselves, in seconds.
 PATIENCE = 0.05
@@ -44,7 +43,7 @@ def main(control: _socket.socket) -> NoReturn:
         policy, most, path, preload, governing = pickle.loads(task)
         for file in governing:
             _govern(file)
-        hold(children, policy, marshal.loads(held))
+        _hold(children, policy, pickle.loads(held))
         sys.path[:0] = path
         is_same = most is policy
         policy = _prepared(children, policy, preload)
@@ -63,23 +62,33 @@ def main(control: _socket.socket) -> NoReturn:
         except (EOFError, OSError):
             # The host is gone: there could be no memory for the end of the interpreter any more.
             os._exit(0)
-        told = marshal.loads(job)
+        told: Job = pickle.loads(job)
         # An interrupt of a session waits until its process can take it.
-        blocked = {signal.SIGINT} if told["session"] else set()
+        blocked = {signal.SIGINT} if told.session else set()
         signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
         child = _fork(children, control, policy, most, told, descriptors)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
         for descriptor in descriptors:
             os.close(descriptor)
-        if told["session"]:
+        if told.session:
             _attend(children, control, child)
             continue
         status = children.status(child, control.fileno())
-        is_clean = children.end(PATIENCE)
-        send(control, b"%d %d" % (status, is_clean))
+        send(control, b"ended %d %d" % (status, children.end(PATIENCE)))
         runs += 1
         if runs == 1:
             _import(COMMON)
+
+
+def _hold(children: _Children, policy: Policy, held: KernelPart) -> None:
+    """Put them on this process, and on those that it starts, for good."""
+    for number, most in held.limits.items():
+        _, greatest = resource.getrlimit(number)
+        if greatest != resource.RLIM_INFINITY:
+            most = min(most, greatest)
+        resource.setrlimit(number, (most, most))
+    if held.confined:
+        children.confine(policy, held.memory_files)
 
 
 def _prepared(children: _Children, policy: Policy, preload: list[str]) -> Policy:

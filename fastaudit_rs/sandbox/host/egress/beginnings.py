@@ -188,10 +188,8 @@ async def server_name(guest: ByteStream) -> str | None:
             if not more:
                 break
             said += more
-            if said[0] != HANDSHAKE:
-                # Some servers go on after a warning, and read a name that is not seen here.
-                break
-            if not hello.has_a_fit_name(said):
+            # Some servers go on after a warning, and read a name that is not seen here.
+            if said[0] != HANDSHAKE or not hello.has_a_fit_name(said):
                 break
             incoming.write(more)
             with contextlib.suppress(ssl.SSLWantReadError):

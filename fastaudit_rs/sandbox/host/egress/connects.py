@@ -7,7 +7,6 @@ others: nothing that the caller writes to its memory meanwhile has an effect.
 import contextlib
 import errno
 import os
-import platform
 import resource
 import socket
 import struct
@@ -18,9 +17,6 @@ from ...._native import _descriptor_of
 from .log import DOMAIN, Log, Wanted
 from .proxy import Proxy
 from .rules import Address, address_of
-
-#: The number of connect(2) on each machine.
-NUMBERS = {"x86_64": 42, "aarch64": 203, "riscv64": 203}
 
 #: The greatest size of an address: sockaddr_storage of <sys/socket.h>.
 ADDRESS = 128
@@ -43,8 +39,6 @@ class Connects:
         most = proxy.network.max_connections
         self._most = CONNECTIONS if most is None else min(most, CONNECTIONS)
         self.log = Log()
-        number = NUMBERS.get(platform.machine())
-        self.numbers = () if number is None else (number,)
 
     def end(self) -> None:
         self._proxy.end(self.log)

@@ -202,7 +202,7 @@ class HttpExchange:
         return name if is_bare else f"{name}:{wanted.port}"
 
     async def _send(self, server: ByteStream, request: h11.Request, entry: Entry) -> None:
-        await server.write(_bytes(self._said.send(request)))
+        await server.write(self._said.send(request) or b"")
         while True:
             try:
                 event = await _next(self._heard, self._guest)
@@ -213,9 +213,9 @@ class HttpExchange:
                 raise Failed(MALFORMED if is_there else CUT_OFF) from None
             if isinstance(event, h11.Data):
                 entry.sent += len(event.data)
-                await server.write(_bytes(self._said.send(h11.Data(bytes(event.data)))))
+                await server.write(self._said.send(h11.Data(bytes(event.data))) or b"")
             elif isinstance(event, h11.EndOfMessage):
-                await server.write(_bytes(self._said.send(h11.EndOfMessage())))
+                await server.write(self._said.send(h11.EndOfMessage()) or b"")
                 return
             else:
                 raise h11.RemoteProtocolError("the request is not whole")
@@ -232,7 +232,7 @@ class HttpExchange:
                     headers = self._response_headers(event)
                 headers = [each for each in headers if each[0].lower() not in FRAMING]
                 said = h11.InformationalResponse(status_code=event.status_code, headers=headers)
-                await self._guest.write(_bytes(self._heard.send(said)))
+                await self._hand_back(said)
                 if event.status_code == 101:
                     return True
             elif isinstance(event, h11.Response):
@@ -242,13 +242,13 @@ class HttpExchange:
                     reason=self._swap.out_of(bytes(event.reason)),
                 )
                 entry.status = event.status_code
-                await self._guest.write(_bytes(self._heard.send(answer)))
+                await self._hand_back(answer)
             elif isinstance(event, h11.Data):
                 entry.received += len(event.data)
-                await self._hand_back(self._swap.piece(bytes(event.data)))
+                await self._hand_back(h11.Data(self._swap.piece(bytes(event.data))))
             elif isinstance(event, h11.EndOfMessage):
-                await self._hand_back(self._swap.rest())
-                await self._guest.write(_bytes(self._heard.send(h11.EndOfMessage())))
+                await self._hand_back(h11.Data(self._swap.rest()))
+                await self._hand_back(h11.EndOfMessage())
                 return False
             else:
                 raise Failed(ENDED)
@@ -257,9 +257,8 @@ class HttpExchange:
         out_of = self._swap.out_of
         return [(out_of(name), out_of(value)) for name, value in _end_to_end(event)]
 
-    async def _hand_back(self, data: bytes) -> None:
-        if data:
-            await self._guest.write(_bytes(self._heard.send(h11.Data(data))))
+    async def _hand_back(self, event: h11.Event) -> None:
+        await self._guest.write(self._heard.send(event) or b"")
 
     async def _answer(self, status: int, reason: str) -> None:
         """Answer in the place of the server, and let no other request follow."""
@@ -270,9 +269,9 @@ class HttpExchange:
             (b"Connection", b"close"),
         ]
         with contextlib.suppress(h11.LocalProtocolError, OSError):
-            said = _bytes(self._heard.send(h11.Response(status_code=status, headers=headers)))
-            said += _bytes(self._heard.send(h11.Data(body)))
-            await self._guest.write(said + _bytes(self._heard.send(h11.EndOfMessage())))
+            events = h11.Response(status_code=status, headers=headers), h11.Data(body)
+            said = [self._heard.send(event) or b"" for event in (*events, h11.EndOfMessage())]
+            await self._guest.write(b"".join(said))
 
 
 def _asked(request: h11.Request) -> tuple[str | None, str]:
@@ -321,7 +320,3 @@ async def _next(connection: h11.Connection, stream: ByteStream) -> Any:
         if event is not h11.NEED_DATA:
             return event
         connection.receive_data(await asyncio.wait_for(stream.read(), IDLE))
-
-
-def _bytes(said: bytes | None) -> bytes:
-    return said or b""

@@ -4,6 +4,7 @@ import errno
 import re
 import threading
 import time
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ....timeline import Request
@@ -24,40 +25,31 @@ PATIENCE = 0.3
 ENDING = 0.05
 
 
+@dataclass(eq=False)
 class Entry:
-    def __init__(self, host: str, port: int | None) -> None:
-        self.host = host
-        self.port = port
-        self.method: str | None = None
-        self.path: str | None = None
-        self.status: int | None = None
-        self.sent = self.received = 0
-        self.rule: str | None = None
-        self.error: str | None = None
-        self._time = time.time()
-        self._began = time.monotonic()
-        self._ended: float | None = None
+    host: str
+    port: int | None
+    method: str | None = None
+    path: str | None = None
+    status: int | None = None
+    sent: int = 0
+    received: int = 0
+    rule: str | None = None
+    error: str | None = None
+    began: float = field(default_factory=time.monotonic)
+    time: float = field(default_factory=time.time)
+    ended: float | None = None
 
     def end(self) -> None:
-        self._ended = time.monotonic()
+        self.ended = time.monotonic()
 
     def request(self) -> Request:
-        ended = time.monotonic() if self._ended is None else self._ended
-        return Request(
-            # The code chooses it, and hosts show it.
-            host=NOT_SHOWN.sub("?", self.host[:LONGEST]),
-            port=self.port,
-            method=self.method,
-            path=self.path,
-            status=self.status,
-            sent=self.sent,
-            received=self.received,
-            verdict="allowed" if self.rule is None else "denied",
-            rule=self.rule,
-            error=self.error,
-            time=self._time,
-            duration=ended - self._began,
-        )
+        told = vars(self).copy()
+        ended, began = told.pop("ended") or time.monotonic(), told.pop("began")
+        # The code chooses it, and hosts show it.
+        told["host"] = NOT_SHOWN.sub("?", self.host[:LONGEST])
+        told["verdict"] = "allowed" if self.rule is None else "denied"
+        return Request(**told, duration=ended - began)
 
 
 class Log:
@@ -69,8 +61,8 @@ class Log:
         self._left_out = 0
         #: The requests that `taken` left out the last time: there were too many.
         self.left_out = 0
-        #: The number of connections that are carried now, and that of those to the name server.
-        self.connections = self.lookups = 0
+        #: The number of connections that are carried now, those to the name server (true) apart.
+        self.carried = {False: 0, True: 0}
 
     def begin(self, host: str, port: int | None) -> Entry:
         """Note a request that begins. It is kept if there are not too many."""
@@ -101,28 +93,20 @@ class Log:
             last = self._entries[-1] if self._entries else None
         if port is None and last is not None and (last.host, last.port) == (host, None):
             return
-        entry = Entry(host, port)
-        entry.rule = rule
+        entry = Entry(host, port, rule=rule)
         entry.end()
         self._keep(entry)
 
     def count(self, more: int, *, is_lookup: bool) -> None:
         """Count a connection that begins (1) or ends (-1)."""
         with self._changed:
-            if is_lookup:
-                self.lookups += more
-            else:
-                self.connections += more
+            self.carried[is_lookup] += more
             self._changed.notify_all()
 
     def has_room(self, most: int, *, is_lookup: bool) -> bool:
         """Return whether there are fewer connections; those that have just ended may be counted."""
-
-        def has() -> bool:
-            return (self.lookups if is_lookup else self.connections) < most
-
         with self._changed:
-            return self._changed.wait_for(has, ENDING)
+            return self._changed.wait_for(lambda: self.carried[is_lookup] < most, ENDING)
 
     def clear(self) -> None:
         with self._changed:
@@ -132,7 +116,7 @@ class Log:
         """Return the requests since the last time; `wait` if their processes have ended."""
         with self._changed:
             if wait:
-                self._changed.wait_for(lambda: self.connections == 0, PATIENCE)
+                self._changed.wait_for(lambda: not self.carried[False], PATIENCE)
             entries, self._entries = self._entries, []
             self.left_out, self._left_out = self._left_out, 0
         return [entry.request() for entry in entries]

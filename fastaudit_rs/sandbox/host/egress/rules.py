@@ -135,8 +135,6 @@ _HEADER = struct.Struct("!6H")
 
 
 class Names:
-    """The names of a sandbox, and their addresses."""
-
     def __init__(self, first: Address) -> None:
         self._first = first
         self._lock = threading.Lock()
@@ -169,7 +167,7 @@ class Question:
                     raise ValueError("a label is too long")
                 labels.append(message[at + 1 : at + 1 + message[at]])
                 at += 1 + message[at]
-            self._kind, self._class = struct.unpack_from("!2H", message, at + 1)
+            asked = struct.unpack_from("!2H", message, at + 1)
         except (struct.error, IndexError) as error:
             raise ValueError("the message is too short") from error
         if flags & 0xF800 or questions != 1 or answers:
@@ -179,14 +177,8 @@ class Question:
         name = b".".join(labels).decode("ascii", "replace").lower()
         #: The name that is asked for, in small letters; `None` if it is no name of a host.
         self.name = name if NAME.match(name) else None
-
-    @property
-    def is_about_addresses(self) -> bool:
-        return (self._class, self._kind) in ((INTERNET, A), (INTERNET, AAAA))
-
-    @property
-    def wants_ipv4(self) -> bool:
-        return (self._class, self._kind) == (INTERNET, A)
+        self.wants_ipv4 = asked == (A, INTERNET)
+        self.is_about_addresses = self.wants_ipv4 or asked == (AAAA, INTERNET)
 
     def answer(self, code: int, address: Address | None = None) -> bytes:
         """Return the answer, without its length."""

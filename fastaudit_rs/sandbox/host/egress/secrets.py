@@ -136,7 +136,8 @@ class Secrets:
                     _rules(host.removeprefix(PLAIN) for host in plain),
                 )
             )
-        self._context = functools.lru_cache(HOSTS)(self._made)
+        #: Makes the context of a server that stands for a host in the sandbox.
+        self.context = functools.lru_cache(HOSTS)(self._made)
         #: The context of connections to servers, which are verified.
         self.client = ssl.create_default_context()
         self.client.set_alpn_protocols(["http/1.1"])
@@ -148,10 +149,6 @@ class Secrets:
             if rules is not None and rules.of_name(host, port) is None:
                 found.append(pair)
         return found
-
-    def context(self, host: str) -> ssl.SSLContext:
-        """Return the context of a server that stands for a host in the sandbox."""
-        return self._context(host)
 
     def _made(self, host: str) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -66,9 +66,10 @@ class ByteStream:
 
     async def read(self) -> bytes:
         """Return the next bytes, or none at the end."""
-        if self._first:
-            data, self._first = self._first, b""
-            return data
+        data, self._first = self._first, b""
+        return data or await self._more()
+
+    async def _more(self) -> bytes:
         try:
             return await self._reader.read(PIECE)
         except OSError:
@@ -111,10 +112,7 @@ class OpenedStream(ByteStream):
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
-    async def read(self) -> bytes:
-        if self._first:
-            data, self._first = self._first, b""
-            return data
+    async def _more(self) -> bytes:
         while True:
             try:
                 return self._tls.read(PIECE)
