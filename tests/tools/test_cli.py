@@ -146,54 +146,6 @@ class TestPermissions:
         assert "cli.py" not in done.stderr
         assert os.listdir() == []
 
-    def test_it_holds_to_the_end(self, command):
-        code = """
-import atexit, os, threading
-def late(name):
-    try:
-        os.mkdir(name)
-    except PermissionError:
-        print(name, flush=True)
-class Late:
-    def __del__(self, late=late): late('b')
-late_object = Late()
-threading.Timer(0.01, late, ['c']).start()
-atexit.register(late, 'a')
-"""
-        done = command("run", "-c", code)
-        assert sorted(done.stdout.split()) == ["a", "b", "c"], done.stderr
-        assert os.listdir() == []
-
-    def test_what_options_allow(self, command, places):
-        """Each of them is in `test_options.py`."""
-        code = f"""
-import os, socket, subprocess
-open("a", "w"), open({places.out!r} + "/a", "w")
-subprocess.run(["true"], check=True)
-os.environ["LANG"] = "C"
-with socket.socket() as made:
-    assert made.connect_ex(("127.0.0.1", 9))
-"""
-        options = ["--write", ".", f"--write={places.out}", "--run", "true", "--net", "127.0.0.1"]
-        done = command("run", *options, "--env", "LANG", "-c", code)
-        assert (done.returncode, done.stderr) == (0, "")
-        for left_out in (options[2:], options[:3], options[:5]):
-            assert command("run", *left_out, "-c", code).returncode == 77
-
-
-class TestLearn:
-    @pytest.mark.slow
-    def test_what_it_prints_is_enough(self, command, script, places):
-        path = script(f"print('out')\nopen({places.out + '/a'!r}, 'w').close()")
-        done = command("learn", path)
-        assert (done.returncode, done.stderr) == (0, "")
-        first, policy = done.stdout.split("\n", 1)
-        assert first == "out"
-        assert f'write = ["{places.out}/a"]' in policy
-        Path("policy.toml").write_text(policy)
-        assert command("run", path).returncode == 77
-        assert command("run", "--policy", "policy.toml", path).returncode == 0
-
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has another shell")
 @pytest.mark.slow

@@ -65,23 +65,6 @@ class TestWhatIsTheProgramsOwn:
             assert done.returncode == 0
 
     @pytest.mark.slow
-    def test_it_grants_nothing(self, command, places):
-        Path("own.py").write_text(f"open({places.out!r} + '/granted', 'w').close()")
-        for target in (["-m", "own"], ["own.py"], ["-c", Path("own.py").read_text()]):
-            assert command("run", *target, "--write", places.out).returncode == 77
-            assert os.listdir(places.out) == []
-
-    @pytest.mark.slow
-    def test_modules_of_the_standard_library(self, command):
-        done = command("run", "-m", "venv", "--help")
-        assert done.returncode == 0
-        assert "usage:" in done.stdout and "fastaudit" not in done.stdout
-        done = command("run", "-m", "timeit", "-n", "1", "-r", "1", "pass")
-        assert (done.returncode, done.stdout[:7]) == (0, "1 loop,")
-        done = command("run", "-m", "pytest", "--version", "-q")
-        assert (done.returncode, done.stdout[:7]) == (0, "pytest "), done
-
-    @pytest.mark.slow
     def test_where_modules_are_looked_for(self, command, places):
         """No directory but those that plain Python has."""
         Path("sub").mkdir()
@@ -129,6 +112,7 @@ class TestOptionsOfTheInterpreter:
     def test_of_the_others(self, command, name):
         done = command(name, "-O", "-c", "import sys; print(sys.flags.optimize)")
         assert learned(done, "1")
+        assert name == "trace" or "\nnetwork = false\n" in done.stdout
 
     @pytest.mark.slow
     def test_those_of_the_command_itself_stay(self):

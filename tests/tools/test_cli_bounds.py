@@ -75,13 +75,6 @@ class TestMemory:
         code = "import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))"
         assert command("--memory", "300M", "-c", code).returncode != 0
 
-    @pytest.mark.parametrize("option", ["--memory", "--timeout"])
-    def test_what_is_none(self, command, option):
-        """Each is in `test_options.py`."""
-        done = command(option, "much", "-c", "print('ran')")
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith(f"fastaudit-rs: {option} takes ")
-
 
 class TestTemporaryFiles:
     def test_they_are_made_there(self, command, places):
