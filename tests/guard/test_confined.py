@@ -1,15 +1,16 @@
 """`Policy.call`: a function on a thread that a guard and the kernel confine."""
 
 import contextvars
+import functools
 import os
 import platform
 import socket
 import subprocess
 import sys
-import threading
 import traceback
 import weakref
 
+import at_once
 import cffi
 import programs
 import pytest
@@ -120,11 +121,7 @@ class TestCalling:
                 found.append((policy is other, *policy.call(lambda: [*map(write_unseen, PATHS)])))
 
         PATHS = [places.ok + "/a", places.out + "/a"]
-        threads = [threading.Thread(target=attempt, args=(one,)) for one in (policy, other) * 2]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once.run(*(functools.partial(attempt, one) for one in (policy, other) * 2))
         denied = "Permission denied"
         assert set(found) == {(False, "written", denied), (True, denied, "written")}
 
@@ -169,11 +166,7 @@ class TestKernel:
         found = []
 
         def begin():
-            thread = threading.Thread(
-                target=lambda: found.append(write_unseen(places.out + "/a")), daemon=True
-            )
-            thread.start()
-            thread.join()
+            at_once.run(lambda: found.append(write_unseen(places.out + "/a")))
 
         policy.call(begin)
         assert found == ["Permission denied"]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 
+import at_once
 import cython_modules
 import pytest
 import toml_tables
@@ -210,9 +211,7 @@ class TestPackages:
                 denied.append(error)
 
         with make(["."], packages="data")():
-            thread = threading.Thread(target=overreach)
-            thread.start()
-            thread.join()
+            at_once.run(overreach)
         assert len(denied) == 1
 
     def test_all_else_stays_denied(self, make, tmp_path):

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 
+import at_once
 import pytest
 import waiting
 
@@ -27,9 +28,7 @@ def in_a_thread(function, *args):
         except BaseException as error:
             results.append(error)
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
+    at_once.run(run)
     return results[0]
 
 

@@ -75,8 +75,8 @@ class TestWhatIsTheProgramsOwn:
             assert command("run", *target, stdin=show).stdout == python(*target, stdin=show).stdout
 
 
+@pytest.mark.slow
 class TestOptionsOfTheInterpreter:
-    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("given", "code"),
         [
@@ -98,7 +98,6 @@ class TestOptionsOfTheInterpreter:
         assert (done.returncode, done.stdout) == (plain.returncode, plain.stdout)
         assert done.stderr.splitlines()[-1:] == plain.stderr.splitlines()[-1:]
 
-    @pytest.mark.slow
     def test_beside_own_options(self, command, places):
         code = "open(sys.argv[1], 'w'); print(sys.flags.optimize, sys.argv[1:], input())"
         code = "import sys; " + code
@@ -107,14 +106,12 @@ class TestOptionsOfTheInterpreter:
         assert done.stdout == f"1 {[places.out + '/a', '-O']} typed\n", done.stderr
         assert command("run", *arguments[:1], "-c", "raise SystemExit(5)").returncode == 5
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["learn", "trace"])
     def test_of_the_others(self, command, name):
         done = command(name, "-O", "-c", "import sys; print(sys.flags.optimize)")
         assert learned(done, "1")
         assert name == "trace" or "\nnetwork = false\n" in done.stdout
 
-    @pytest.mark.slow
     def test_those_of_the_command_itself_stay(self):
         code = "import sys; print(sys.flags.optimize, sys.flags.dev_mode)"
         command = [sys.executable, "-X", "dev", "-m", "fastaudit_rs", "run", "-O", "-c", code]
