@@ -4,12 +4,12 @@ import contextlib
 import ctypes
 import errno
 import os
-import subprocess
 import sys
 import tempfile
 import threading
 
 import denied_calls
+import programs
 import pytest
 
 from fastaudit_rs import AuditDenied, Policy
@@ -157,7 +157,7 @@ def test_where_a_filter_lets_nobody_ask_whether_a_file_is_there(acts, places, er
     directory, support = os.path.dirname(acts.__file__), os.path.dirname(denied_calls.__file__)
     given = {"directory": directory, "root": str(root), "outside": str(outside)}
     code = FILTERED.format(**given, support=support, error=error)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = programs.ran(code)
     assert (done.stdout, tree(outside)) == (f"{errno.EACCES}\n" * 4, before), done.stderr
 
 
@@ -371,5 +371,5 @@ def test_an_installed_policy_judges_all_threads(acts, places):
     given = {"directory": directory, "root": str(root), "outside": str(outside)}
     # What is refused on a thread without Python is told when some thread gets the lock again.
     code = INSTALLED.format(**given, threads=THREADS[::-1])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = programs.ran(code)
     assert done.stdout == f"{errno.EACCES} 0\n" * 4 + "4\n", done.stderr

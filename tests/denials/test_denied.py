@@ -193,11 +193,7 @@ def test_the_call_chain_of_an_import(places, start):
         "    try:\n        import_module('inner')\n"
         "    except PermissionError as error:\n        print(error.call_chain)\n"
     )
-    done = subprocess.run(
-        [sys.executable, *(part.format(places.cwd) for part in start)],
-        capture_output=True,
-        text=True,
-    )
+    done = programs.python(*(part.format(places.cwd) for part in start))
     assert done.stdout.splitlines() == [
         f"('__main__.<module>', 'inner.<module>') {places.cwd}/inner.py:2",
         "('__main__.<module>', 'importlib.import_module', 'inner.<module>')",

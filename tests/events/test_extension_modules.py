@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 
+import programs
 import pytest
 
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
@@ -67,7 +68,7 @@ def run(places):
             code="\n".join(" " * 8 + line for line in lines),
         )
         command = [options.pop("python", sys.executable), "-c", program]
-        ended = subprocess.run(command, capture_output=True, text=True, cwd=places.cwd, **options)
+        ended = programs.run(command, cwd=places.cwd, **options)
         assert ended.returncode == 0, ended.stderr
         first, _, text = ended.stdout.partition("\n")
         return first, text

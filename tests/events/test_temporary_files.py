@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 
+import programs
 import pytest
 
 BEGIN = """
@@ -85,13 +86,8 @@ def run(tmp_path):
     def run(program, *arguments, error=""):
         code = BEGIN + EVERYTHING + textwrap.dedent(program)
         environment = {**os.environ, "TMPDIR": str(tmp_path / "host")}
-        done = subprocess.run(
-            [sys.executable, "-B", *(arguments or ("-c", code))],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            cwd=tmp_path / "work",
-            env=environment,
+        done = programs.python(
+            "-B", *(arguments or ("-c", code)), cwd=tmp_path / "work", env=environment
         )
         assert done.returncode == 0, done.stderr
         if error:

@@ -388,7 +388,7 @@ print((os.listdir("/"), socket.gethostname(), os.getcwd()) == before, oct(os.uma
 def test_native_code_of_root_acts_on_no_machine(tmp_path):
     """In a process with a host name of its own."""
     command = ["unshare", "-u", sys.executable, "-c", ACTS_ON_THE_MACHINE]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    ran = programs.run(command, cwd=tmp_path)
     if "unshare failed" in ran.stderr:
         pytest.skip(ran.stderr)
     assert ran.stderr == ""

@@ -1,11 +1,11 @@
 """Pools of processes: their workers run under the guard, or are denied before any runs."""
 
 import os
-import subprocess
 import sys
 import sysconfig
 import textwrap
 
+import programs
 import pytest
 from repository import ROOT
 
@@ -98,12 +98,10 @@ def run(tmp_path):
         )
         (tmp_path / "program.py").write_text(program)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(
+        done = programs.run(
             [python, tmp_path / "program.py"],
             cwd=tmp_path / "cwd",
             env=environment,
-            capture_output=True,
-            text=True,
             timeout=timeout,
         )
         assert done.returncode == 0, done.stderr

@@ -7,10 +7,10 @@ import asyncio
 import functools
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 
 from fastaudit_rs import AuditDenied, v02
@@ -193,7 +193,7 @@ class TestCallbacks:
 
     def test_an_approved_command_runs(self, guard):
         with guard(before_deny=lambda event, *_: event == "subprocess.Popen"):
-            done = subprocess.run(["echo", "x"], capture_output=True, text=True)
+            done = programs.run(["echo", "x"])
             assert done.stdout == "x\n"
             denial(os.system, "true")
 

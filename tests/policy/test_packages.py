@@ -8,6 +8,7 @@ import threading
 
 import at_once
 import cython_modules
+import programs
 import pytest
 import toml_tables
 from repository import ROOT
@@ -408,7 +409,7 @@ def test_what_they_do_is_judged(tmp_path):
 
 def test_the_page_lists_them():
     script = ROOT / "scripts" / "packages-page.py"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+    done = programs.python(script, "--check")
     assert (done.returncode, done.stderr) == (0, "")
 
 

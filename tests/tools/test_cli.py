@@ -5,12 +5,12 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
 
+import programs
 import pytest
 from repository import ROOT
 from users import USERS, run_as
@@ -37,7 +37,7 @@ def script(tmp_path):
 
 def test_it_is_installed():
     installed = Path(sysconfig.get_path("scripts"), "fastaudit-rs")
-    done = subprocess.run([installed, "--version"], capture_output=True, text=True)
+    done = programs.run([installed, "--version"])
     assert done.stdout.startswith("fastaudit-rs 0.")
 
 
@@ -47,7 +47,7 @@ def test_it_begins_with_little():
         "import sys, fastaudit_rs.tools.cli\n"
         "print({'asyncio', 'socket', 'rich', 'mcp'} & {*sys.modules})"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = programs.ran(code)
     assert done.stdout == "set()\n"
 
 
@@ -162,12 +162,7 @@ def test_the_page(places):
         return re.sub(r"^ +(at) |^ *[\d.]+ (ms) ", r"\1\2", text, flags=re.MULTILINE)
 
     for line, expected in steps:
-        done = subprocess.run(
-            ["bash", "-c", line],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PATH": path},
-        )
+        done = programs.run(["bash", "-c", line], env={**os.environ, "PATH": path})
         assert done.stderr == "", line
         shown = done.stdout.replace(places.cwd, "/project")
         assert without_times(shown) == without_times(expected), line
@@ -282,7 +277,7 @@ class TestCompletion:
             f"source ./completion.bash; COMP_WORDS=({line}); COMP_CWORD={len(words)}; "
             '_shtab_fastaudit_rs; printf "%s\n" "${COMPREPLY[@]}"'
         )
-        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True)
+        done = programs.run(["bash", "-c", code])
         assert (set(done.stdout.split()), done.stderr) == (set(found), "")
 
     @pytest.mark.parametrize("shell", ["zsh", "fish", "tcsh"])
@@ -295,7 +290,7 @@ class TestCompletion:
             "import shtab, sys; shtab.SUPPORTED_SHELLS = ['bash']\n"
             "from fastaudit_rs.tools.cli import main; sys.exit(main(['completion', 'fish']))"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        done = programs.ran(code)
         assert (done.returncode, done.stdout) == (2, "")
         assert "fish needs a newer shtab: pip install --upgrade shtab" in done.stderr
 
@@ -304,6 +299,6 @@ class TestCompletion:
             "import sys; sys.modules['shtab'] = None; sys.argv[1:] = ['completion', 'bash']\n"
             "from fastaudit_rs.tools.cli import main; sys.exit(main())"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        done = programs.ran(code)
         assert done.returncode == 2
         assert done.stderr.startswith("fastaudit-rs: completion needs shtab: pip install")

@@ -2,11 +2,11 @@
 
 import os
 import select
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import programs
 import pytest
 
 from fastaudit_rs.programs import CommandLine, split
@@ -17,9 +17,7 @@ SHOW = "import sys; print(sys.argv[1:])"
 
 def python(*arguments, stdin=""):
     """Run the same program by plain Python."""
-    return subprocess.run(
-        [sys.executable, *arguments], input=stdin, capture_output=True, text=True, timeout=60
-    )
+    return programs.python(*arguments, input=stdin)
 
 
 def learned(done, text):
@@ -115,7 +113,7 @@ class TestOptionsOfTheInterpreter:
     def test_those_of_the_command_itself_stay(self):
         code = "import sys; print(sys.flags.optimize, sys.flags.dev_mode)"
         command = [sys.executable, "-X", "dev", "-m", "fastaudit_rs", "run", "-O", "-c", code]
-        assert subprocess.run(command, capture_output=True, text=True).stdout == "1 True\n"
+        assert programs.run(command).stdout == "1 True\n"
 
 
 class TestWrongOptions:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import programs
 import pytest
 
 COMMAND = [sys.executable, "-m", "fastaudit_rs", "run"]
@@ -118,7 +119,5 @@ class TestListen:
 
     def test_trace_tells_it(self, capfd, port):
         code = self.LISTEN.format(host="127.0.0.1", port=port)
-        done = subprocess.run(
-            [*COMMAND[:-1], "trace", "-c", code], capture_output=True, text=True, timeout=60
-        )
+        done = programs.run([*COMMAND[:-1], "trace", "-c", code])
         assert f"fastaudit-rs run --listen 127.0.0.1:{port} would allow it" in done.stderr

@@ -1,11 +1,11 @@
 """The pytest plugin, in runs of pytest of its own."""
 
 import re
-import subprocess
 import sys
 import textwrap
 from functools import partial
 
+import programs
 import pytest
 from pytest_runs import without_others
 from repository import ROOT
@@ -358,8 +358,6 @@ def test_the_baseline_of_the_page(pytester):
     without_times = partial(re.sub, r"in \d+\.\d+s( \(\d+:\d+:\d+\))?", "")
     for command, shown in steps:
         command = command.replace("pytest", f"{sys.executable} -m pytest -p no:asyncio", 1)
-        done = subprocess.run(
-            command, shell=True, cwd=pytester.path, capture_output=True, text=True, check=True
-        )
+        done = programs.run(command, shell=True, cwd=pytester.path, check=True)
         assert without_times(done.stdout) == without_times(shown)
     assert len(steps) == 3
