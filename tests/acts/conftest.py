@@ -7,6 +7,12 @@ import cython_modules
 import pytest
 
 
+@pytest.fixture(params=["attached", "released", "native", "native, waited for"])
+def thread(request):
+    """A kind of thread that native code acts on."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
 def acts(tmp_path_factory):
     """The module `native_acts`: its `act()` calls a function of the C library."""

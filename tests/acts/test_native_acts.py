@@ -4,12 +4,12 @@ import contextlib
 import ctypes
 import errno
 import os
-import subprocess
 import sys
 import tempfile
 import threading
 
 import denied_calls
+import programs
 import pytest
 
 from fastaudit_rs import AuditDenied, Policy
@@ -96,7 +96,6 @@ def test_makes(acts, places, function, thread):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("thread", THREADS)
 def test_reading_needs_a_policy_that_restricts_it(acts, places, thread):
     root, outside = places
     with guard().guard()() as entered:
@@ -111,7 +110,6 @@ def test_reading_needs_a_policy_that_restricts_it(acts, places, thread):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("thread", THREADS)
 def test_what_describes_the_machine_may_be_read(acts, thread):
     """Libraries ask how many threads they may have, and a denial would be noise."""
     with Policy(write=[], read=[], native=True).guard()() as entered:
@@ -124,7 +122,6 @@ def test_what_describes_the_machine_may_be_read(acts, thread):
         assert acts.act("open to read", "/proc/cpuinfo", thread=thread) == errno.EACCES
 
 
-@pytest.mark.parametrize("thread", THREADS)
 def test_what_has_no_effect_fails_as_it_would(acts, places, thread):
     """Libraries remove what may not be there, and make what may be there already."""
     _, outside = places
@@ -160,11 +157,10 @@ def test_where_a_filter_lets_nobody_ask_whether_a_file_is_there(acts, places, er
     directory, support = os.path.dirname(acts.__file__), os.path.dirname(denied_calls.__file__)
     given = {"directory": directory, "root": str(root), "outside": str(outside)}
     code = FILTERED.format(**given, support=support, error=error)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = programs.ran(code)
     assert (done.stdout, tree(outside)) == (f"{errno.EACCES}\n" * 4, before), done.stderr
 
 
-@pytest.mark.parametrize("thread", THREADS)
 def test_a_denial_says_who_asked_and_what_allows_it(acts, places, thread):
     _, outside = places
     target = outside / "file"
@@ -181,7 +177,6 @@ def test_a_denial_says_who_asked_and_what_allows_it(acts, places, thread):
         assert entered.violations == []
 
 
-@pytest.mark.parametrize("thread", THREADS)
 def test_the_hint_for_a_temporary_file_names_its_directory(acts, places, thread):
     """Its name is another one the next time."""
     _, outside = places
@@ -193,7 +188,6 @@ def test_the_hint_for_a_temporary_file_names_its_directory(acts, places, thread)
     assert suggested == [[".", str(outside)]] * 2
 
 
-@pytest.mark.parametrize("thread", THREADS)
 def test_packages_keep_directories_among_temporary_files(acts, places, thread, monkeypatch):
     """polars copies what it reads over a URL to `polars-…` there, and panics where it may not."""
     _, outside = places
@@ -218,7 +212,6 @@ def test_packages_keep_directories_among_temporary_files(acts, places, thread, m
             assert acts.act("open", kept / "newer", thread=thread) == errno.EACCES
 
 
-@pytest.mark.parametrize("thread", THREADS)
 def test_relative_names_keep_the_directory_that_they_start_from(acts, places, thread):
     root, outside = places
     (root / "deep").mkdir()
@@ -285,7 +278,6 @@ def test_the_host_is_asked_where_python_can_run(acts, places):
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize("thread", THREADS)
 def test_warnings_let_it_go_on(acts, places, thread):
     _, outside = places
     policy = Policy(write=["."], native=True, on_violation="warn")
@@ -296,7 +288,6 @@ def test_warnings_let_it_go_on(acts, places, thread):
     assert (outside / "new").exists()
 
 
-@pytest.mark.parametrize("thread", THREADS)
 @pytest.mark.parametrize(
     ("function", "name", "event"),
     [
@@ -336,7 +327,6 @@ def test_what_the_c_library_lacks_stays_missing(loading):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("thread", THREADS)
 def test_unjudged(acts, places, thread):
     _, outside = places
     policy = Policy(write=["."], native="unjudged")
@@ -381,5 +371,5 @@ def test_an_installed_policy_judges_all_threads(acts, places):
     given = {"directory": directory, "root": str(root), "outside": str(outside)}
     # What is refused on a thread without Python is told when some thread gets the lock again.
     code = INSTALLED.format(**given, threads=THREADS[::-1])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = programs.ran(code)
     assert done.stdout == f"{errno.EACCES} 0\n" * 4 + "4\n", done.stderr

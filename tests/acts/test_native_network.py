@@ -12,8 +12,6 @@ from fastaudit_rs import Network, Policy
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs tables of ELF objects")
 
-THREADS = ("attached", "released", "native", "native, waited for")
-
 REACH = ("connect", "connect and end", "syscall connect", "sendto", "sendmsg", "sendmmsg")
 REACH += ("sendmmsg, syscall",)
 
@@ -39,7 +37,6 @@ def guard(**network):
     return Policy(write=[], native=True, network=Network(**network))
 
 
-@pytest.mark.parametrize("thread", THREADS)
 @pytest.mark.parametrize("function", REACH)
 def test_reaches(acts, function, thread):
     with listening(function) as (listener, port):
@@ -57,7 +54,6 @@ def test_reaches(acts, function, thread):
         assert heard(listener)
 
 
-@pytest.mark.parametrize("thread", THREADS)
 @pytest.mark.parametrize("function", ["bind", "listen"])
 def test_listens(acts, function, thread):
     with guard().guard()() as entered:
@@ -68,7 +64,6 @@ def test_listens(acts, function, thread):
         assert entered.violations == []
 
 
-@pytest.mark.parametrize("thread", THREADS)
 @pytest.mark.parametrize("function", ["connect", "bind"])
 def test_unix_sockets(acts, tmp_path, monkeypatch, function, thread):
     monkeypatch.chdir(tmp_path)
@@ -88,7 +83,6 @@ def test_unix_sockets(acts, tmp_path, monkeypatch, function, thread):
         listener.close()
 
 
-@pytest.mark.parametrize("thread", THREADS)
 @pytest.mark.parametrize("function", ["getaddrinfo", "gethostbyname", "gethostbyname_r"])
 def test_looks_up(acts, function, thread):
     with guard().guard()() as entered:
@@ -101,7 +95,6 @@ def test_looks_up(acts, function, thread):
         assert entered.violations == []
 
 
-@pytest.mark.parametrize("thread", THREADS)
 @pytest.mark.parametrize("function", ["getnameinfo", "gethostbyaddr"])
 def test_looks_up_the_name_of_an_address(acts, function, thread):
     with guard(lookup=False).guard()() as entered:
@@ -110,7 +103,6 @@ def test_looks_up_the_name_of_an_address(acts, function, thread):
         assert denial.event == "socket.getnameinfo"
 
 
-@pytest.mark.parametrize("thread", THREADS)
 def test_a_name_that_is_allowed_is_reached_where_it_was_looked_up_to(acts, thread):
     name = socket.gethostname()
     try:
@@ -126,7 +118,6 @@ def test_a_name_that_is_allowed_is_reached_where_it_was_looked_up_to(acts, threa
             assert len(entered.violations) == 1
 
 
-@pytest.mark.parametrize("thread", THREADS)
 def test_the_number_of_connections(acts, thread):
     with listening("connect") as (_, port):
         with guard(max_connections=1).guard()() as entered:
@@ -136,7 +127,6 @@ def test_the_number_of_connections(acts, thread):
             assert len(entered.violations) == 1
 
 
-@pytest.mark.parametrize("thread", THREADS)
 def test_a_closed_network(acts, thread):
     with Policy(write=[], native=True, network=False).guard()() as entered:
         assert acts.act("connect", "127.0.0.1", "9", thread) == errno.EACCES
@@ -144,7 +134,6 @@ def test_a_closed_network(acts, thread):
         assert len(entered.violations) == 2
 
 
-@pytest.mark.parametrize("thread", THREADS)
 def test_an_open_network(acts, thread):
     with listening("connect") as (_, port):
         with Policy(write=[], native=True, network=True).guard()() as entered:
@@ -153,7 +142,6 @@ def test_an_open_network(acts, thread):
             assert entered.violations == []
 
 
-@pytest.mark.parametrize("thread", THREADS)
 def test_it_is_recorded(acts, thread):
     with listening("connect") as (_, port):
         with Policy(write=[], native=True).observe()() as seen:

@@ -10,8 +10,6 @@ from fastaudit_rs import Policy
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs tables of ELF objects")
 
-THREADS = ("attached", "released", "native", "native, waited for")
-
 START = ("system", "popen", "posix_spawn", "posix_spawnp", "pidfd_spawn", "pidfd_spawnp")
 EXECUTE = ("execve", "execv", "execvp", "execl", "execlp", "execle", "syscall execve")
 
@@ -24,7 +22,6 @@ def command(path):
     return f"touch {path}"
 
 
-@pytest.mark.parametrize("thread", THREADS)
 @pytest.mark.parametrize("function", START)
 def test_starts(acts, tmp_path, function, thread):
     made = tmp_path / "made"
@@ -41,7 +38,6 @@ def test_starts(acts, tmp_path, function, thread):
     assert made.exists()
 
 
-@pytest.mark.parametrize("thread", THREADS)
 @pytest.mark.parametrize("function", EXECUTE)
 def test_becomes_a_program_in_a_copy_of_the_process(acts, tmp_path, function, thread):
     """A copy has its own memory, so that what it was denied is told by its library alone."""
@@ -60,7 +56,6 @@ def test_becomes_a_program_in_a_copy_of_the_process(acts, tmp_path, function, th
     assert made.exists()
 
 
-@pytest.mark.parametrize("thread", THREADS)
 def test_signals(acts, thread):
     with guard() as entered:
         assert acts.act("kill 0", "", thread=thread) == 0
@@ -70,7 +65,6 @@ def test_signals(acts, thread):
     assert denial.event == "os.kill"
 
 
-@pytest.mark.parametrize("thread", THREADS)
 @pytest.mark.parametrize("function", ["chdir", "chdir, syscall"])
 def test_changes_directory(acts, tmp_path, monkeypatch, function, thread):
     (tmp_path / "root").mkdir()
@@ -84,7 +78,6 @@ def test_changes_directory(acts, tmp_path, monkeypatch, function, thread):
         assert len(entered.violations) == 1
 
 
-@pytest.mark.parametrize("thread", THREADS)
 def test_rings_are_not_there_under_a_guard(acts, thread):
     without = acts.act("io_uring", "", thread=thread)
     with guard() as entered:

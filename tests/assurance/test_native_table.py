@@ -3,10 +3,10 @@
 import importlib
 import json
 import re
-import subprocess
 import sys
 
 import native_functions
+import programs
 import pytest
 import toml_tables
 from event_rows import RAISED, ROWS
@@ -83,7 +83,7 @@ def made(tmp_path_factory):
     request = {name: call[1] for name, _, call in calls()}
     command = [sys.executable, SUPPORT / "native_calls_worker.py", json.dumps(request)]
     command.append(str(tmp_path_factory.mktemp("calls")))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = programs.run(command)
     lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
     assert done.returncode == 0, [*lines[-1:], done.stderr]
     results = [json.loads(line) for line in lines]
@@ -125,5 +125,5 @@ def test_limits_pass(made):
 
 def test_the_page_is_made_from_the_tables():
     script = ROOT / "scripts/native-code-page.py"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+    done = programs.python(script, "--check")
     assert done.returncode == 0, done.stderr

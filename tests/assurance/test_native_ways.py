@@ -3,10 +3,10 @@
 import json
 import os
 import re
-import subprocess
 import sys
 
 import cython_modules
+import programs
 import pytest
 import toml_tables
 from repository import ROOT, SUPPORT
@@ -31,11 +31,9 @@ def reached(tmp_path_factory):
     directory = tmp_path_factory.mktemp("ways")
     cython_modules.build("native_ways", directory)
     request = {name: way for ways in WAYS.values() for name, way in ways.items()}
-    done = subprocess.run(
-        [sys.executable, SUPPORT / "native_ways_worker.py", json.dumps(request)],
-        capture_output=True,
-        text=True,
-        timeout=120,
+    done = programs.python(
+        SUPPORT / "native_ways_worker.py",
+        json.dumps(request),
         cwd=directory,
         env={**os.environ, "PYTHONPATH": str(directory)},
     )

@@ -6,6 +6,7 @@
 import asyncio
 import contextlib
 import contextvars
+import functools
 import gc
 import os
 import random
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 
+import at_once
 import pytest
 
 pytestmark = pytest.mark.slow
@@ -127,11 +129,7 @@ def test_no_verdict_is_taken_from_another_guard(mk_audit, directories):
         for thread in range(THREADS)
     ]
     until = time.monotonic() + SECONDS
-    threads = [threading.Thread(target=run_thread, args=(group, until)) for group in actors]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once.run(*(functools.partial(run_thread, group, until) for group in actors))
     wrong = [found for group in actors for actor in group for found in actor.wrong]
     assert wrong == []
     verdicts = sum(actor.verdicts for group in actors for actor in group)

@@ -115,67 +115,50 @@ def loaded_once():
 array = np.array([1, 2])
 
 
+SITES = {
+    "loop": (one_site((len, ()), (orjson.dumps, {})), ["orjson.dumps"]),
+    "decorator": (one_site((decorated(len), ()), (decorated(orjson.dumps), {})), ["orjson.dumps"]),
+    "method of several receivers": (methods([], {}, Plain(), array), ["numpy.ndarray.copy"]),
+    "method of a class and of native receivers": (
+        methods(Plain(), array, [], array),
+        ["numpy.ndarray.copy"] * 2,
+    ),
+    "method loaded before": (loaded_once, ["numpy.arange", "numpy.ndarray.copy"]),
+    "class": (one_site((list,), (Array, 2)), ["numpy.ndarray"]),
+    "partial": (one_site((len, ()), (functools.partial(orjson.dumps, 1),)), ["orjson.dumps"]),
+    "bound method": (one_site(([].append, 1), (array.tolist,)), ["numpy.ndarray.tolist"]),
+    "method-wrapper": (one_site(((1).__add__, 1), (array.__add__, 1)), ["numpy.ndarray.__add__"]),
+    "slot wrapper": (
+        one_site((int.__add__, 1, 1), (np.ndarray.__add__, array, 1)),
+        ["numpy.ndarray.__add__"],
+    ),
+    "__new__": (
+        one_site((object.__new__, Plain), (np.ndarray.__new__, np.ndarray, 2)),
+        ["numpy.ndarray.__new__"],
+    ),
+    "helper": (one_site((call, len, ()), (call, orjson.dumps, 1)), ["orjson.dumps"]),
+}
+
+
 @pytest.mark.original_fails()
-@pytest.mark.parametrize(
-    ("function", "callees"),
-    [
-        (one_site((len, ()), (orjson.dumps, {})), ["orjson.dumps"]),
-        (one_site((decorated(len), ()), (decorated(orjson.dumps), {})), ["orjson.dumps"]),
-        (methods([], {}, Plain(), array), ["numpy.ndarray.copy"]),
-        (methods(Plain(), array, [], array), ["numpy.ndarray.copy"] * 2),
-        (loaded_once, ["numpy.arange", "numpy.ndarray.copy"]),
-        (one_site((list,), (Array, 2)), ["numpy.ndarray"]),
-        (one_site((len, ()), (functools.partial(orjson.dumps, 1),)), ["orjson.dumps"]),
-        (one_site(([].append, 1), (array.tolist,)), ["numpy.ndarray.tolist"]),
-        (one_site(((1).__add__, 1), (array.__add__, 1)), ["numpy.ndarray.__add__"]),
-        (one_site((int.__add__, 1, 1), (np.ndarray.__add__, array, 1)), ["numpy.ndarray.__add__"]),
-        (
-            one_site((object.__new__, Plain), (np.ndarray.__new__, np.ndarray, 2)),
-            ["numpy.ndarray.__new__"],
-        ),
-        (one_site((call, len, ()), (call, orjson.dumps, 1)), ["orjson.dumps"]),
-    ],
-    ids=[
-        "loop",
-        "decorator",
-        "method of several receivers",
-        "method of a class and of native receivers",
-        "method loaded before",
-        "class",
-        "partial",
-        "bound method",
-        "method-wrapper",
-        "slot wrapper",
-        "__new__",
-        "helper",
-    ],
-)
+@pytest.mark.parametrize(("function", "callees"), SITES.values(), ids=SITES)
 def test_a_site_that_called_something_harmless(seen, function, callees):
     assert seen(function) == callees
 
 
+CONSTRUCTORS = {
+    "native": (lambda: np.ndarray(2), "numpy.ndarray"),
+    "static": (lambda: np.float64(1), "numpy.float64"),
+    "derived": (lambda: Array(2), "numpy.ndarray"),
+    "metaclass": (lambda: MetaArray(2), "numpy.ndarray"),
+    "metaclass with __call__": (lambda: CallingMetaArray(2), "numpy.ndarray"),
+    "type.__call__": (lambda: type.__call__(CallingMetaArray, 2), "numpy.ndarray"),
+    "__new__ of a class": (lambda: OwnNew(), "orjson.dumps"),
+}
+
+
 @pytest.mark.original_fails()
-@pytest.mark.parametrize(
-    ("function", "callee"),
-    [
-        (lambda: np.ndarray(2), "numpy.ndarray"),
-        (lambda: np.float64(1), "numpy.float64"),
-        (lambda: Array(2), "numpy.ndarray"),
-        (lambda: MetaArray(2), "numpy.ndarray"),
-        (lambda: CallingMetaArray(2), "numpy.ndarray"),
-        (lambda: type.__call__(CallingMetaArray, 2), "numpy.ndarray"),
-        (lambda: OwnNew(), "orjson.dumps"),
-    ],
-    ids=[
-        "native",
-        "static",
-        "derived",
-        "metaclass",
-        "metaclass with __call__",
-        "type.__call__",
-        "__new__ of a class",
-    ],
-)
+@pytest.mark.parametrize(("function", "callee"), CONSTRUCTORS.values(), ids=CONSTRUCTORS)
 def test_native_constructors(watch, function, callee):
     with watch():
         assert denied_callee(function) == callee

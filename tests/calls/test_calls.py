@@ -360,6 +360,8 @@ def test_a_guard_without_monitoring_lets_native_calls_pass(mk_audit, places, wat
         assert orjson_dumps() == b"1"
 
 
+@pytest.mark.original_fails()
+@pytest.mark.slow
 class TestEvents:
     """The CALL events of the tool id are on while a guard needs them, and at no other time."""
 
@@ -370,8 +372,6 @@ class TestEvents:
     def events(self):
         return sys.monitoring.get_events(3)
 
-    @pytest.mark.slow
-    @pytest.mark.original_fails()
     def test_off_outside_guards(self, watch):
         guard = watch()
         assert self.events() == 0
@@ -379,8 +379,6 @@ class TestEvents:
             assert self.events() == CALL
         assert self.events() == 0
 
-    @pytest.mark.slow
-    @pytest.mark.original_fails()
     def test_on_while_any_context_has_the_guard(self, watch):
         guard = watch()
         with guard:
@@ -392,8 +390,6 @@ class TestEvents:
         gc.collect()
         assert self.events() == 0
 
-    @pytest.mark.slow
-    @pytest.mark.original_fails()
     def test_other_tools_keep_theirs(self, watch):
         sys.monitoring.use_tool_id(4, "other")
         try:

@@ -49,7 +49,7 @@ def inject(workload, directory, *, development=False, patience=PATIENCE):
     command = [sys.executable, *(["-X", "dev"] if development else []), str(WORKER)]
     command += [workload, str(directory)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=patience)
+        done = programs.run(command, timeout=patience)
     except subprocess.TimeoutExpired as error:
         printed = (error.stdout or b"").decode().split("\n")
         pytest.fail(f"{workload} hangs; it printed last {printed[-3:]}")

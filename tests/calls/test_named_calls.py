@@ -2,9 +2,9 @@
 
 import functools
 import sys
-import threading
 import types
 
+import at_once
 import pytest
 
 if sys.version_info < (3, 12):
@@ -179,11 +179,7 @@ def test_threads_are_told_alike(mk_audit, places):
             for _ in range(200):
                 orjson.dumps(1)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once.run(*[work] * 4)
     assert len(asked) == 800
     assert len(set(asked)) == 1
     assert asked[0][1] == "orjson.dumps"

@@ -1,10 +1,10 @@
 """Other tools that use `sys.monitoring`, or are used on the same code, and who may change ours."""
 
 import os
-import subprocess
 import sys
 import textwrap
 
+import programs
 import pytest
 
 if sys.version_info < (3, 12):
@@ -37,13 +37,8 @@ def run(tmp_path):
     def run_code(code, *options, **environment):
         program = tmp_path / "program.py"
         program.write_text(HEAD + textwrap.dedent(code))
-        done = subprocess.run(
-            [sys.executable, *options, str(program)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            cwd=tmp_path,
-            env={**os.environ, **environment},
+        done = programs.python(
+            *options, str(program), cwd=tmp_path, env={**os.environ, **environment}
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()

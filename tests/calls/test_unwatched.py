@@ -1,8 +1,8 @@
 """A Python that cannot watch calls (before 3.12): the default does without and says so once."""
 
-import subprocess
 import sys
 
+import programs
 import pytest
 
 WATCHES = sys.version_info >= (3, 12)
@@ -31,9 +31,7 @@ def run(tmp_path):
     def run(code, *options):
         file = tmp_path / "program.py"
         file.write_text(IMPORTS + code)
-        done = subprocess.run(
-            [sys.executable, *options, str(file)], capture_output=True, text=True, timeout=60
-        )
+        done = programs.python(*options, str(file))
         assert done.returncode == 0, done.stderr
         return done.stdout.split(), done.stderr.splitlines()
 

@@ -12,7 +12,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-import traceback
 import urllib.error
 import urllib.request
 import weakref
@@ -124,16 +123,6 @@ def test_its_text_asks_an_argument_for_its_repr_alone(perms, event, capfd):
     assert (asked, capfd.readouterr().err) == ([], "")
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="watches calls")
-def test_a_native_call(places):
-    import orjson
-
-    denied = denial(mk_audit([places.ok]), orjson.dumps, 1)
-    assert denied.effect == "native"
-    assert denied.callee == "orjson.dumps"
-    assert denied.hint == f"mk_audit([{places.ok!r}], packages='data')"
-
-
 @pytest.mark.parametrize(
     "arguments, command",
     [
@@ -204,11 +193,7 @@ def test_the_call_chain_of_an_import(places, start):
         "    try:\n        import_module('inner')\n"
         "    except PermissionError as error:\n        print(error.call_chain)\n"
     )
-    done = subprocess.run(
-        [sys.executable, *(part.format(places.cwd) for part in start)],
-        capture_output=True,
-        text=True,
-    )
+    done = programs.python(*(part.format(places.cwd) for part in start))
     assert done.stdout.splitlines() == [
         f"('__main__.<module>', 'inner.<module>') {places.cwd}/inner.py:2",
         "('__main__.<module>', 'importlib.import_module', 'inner.<module>')",
@@ -338,20 +323,6 @@ def test_of_others(places):
     assert str(AuditDenied()).endswith(FINAL)
 
 
-def test_no_code_can_change_the_class(perms, places):
-    with perms(), pytest.raises(TypeError, match="immutable"):
-        AuditDenied.__init__ = lambda *args: None
-    with pytest.raises(TypeError, match="immutable"):
-        AuditDenied.__str__ = lambda self: "nothing"
-
-
-def test_traceback_shows_it(perms, places):
-    denied = denial(perms, overreach, places)
-    shown = "".join(traceback.format_exception(denied))
-    assert "fastaudit_rs.AuditDenied: os.mkdir" in shown
-    assert FINAL in shown
-
-
 class TestViolations:
     def test_also_what_was_swallowed(self, perms, places):
         with perms() as guard:
@@ -367,12 +338,6 @@ class TestViolations:
         assert mkdir.message == f"os.mkdir '{places.out}/a' not in ('{places.ok}',)"
         # Read where it was caught, it is known here too.
         assert mkdir.call_chain == chain != ()
-
-    def test_none(self, perms, places):
-        with perms() as guard:
-            os.mkdir(places.ok + "/a")
-        assert guard.violations == []
-        assert guard.violation_count == 0
 
     def test_what_was_allowed_is_none(self, places):
         perms = mk_audit([places.ok], lambda *args: True, monitor_calls=False)
@@ -460,9 +425,3 @@ class TestOnDenied:
         assert len(told) == 1
         assert isinstance(caught.value.__cause__, AuditDenied)
         assert guard.violation_count == 2
-
-    def test_is_checked(self, places):
-        with pytest.raises(TypeError, match=r"on_denied must be None or a function on_denied\("):
-            mk_audit([places.ok], on_denied=1, monitor_calls=False)
-        with pytest.raises(TypeError, match="on_denied must take the arguments"):
-            mk_audit([places.ok], on_denied=lambda: None, monitor_calls=False)

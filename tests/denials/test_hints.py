@@ -43,49 +43,40 @@ class Case:
 WRITE = {"write": "['OK']"}
 KEPT = "open('OK/kept', 'w').close()"
 
+
+def writing(code, rule="write"):
+    """A case of a policy that lets the first directory be written."""
+    return Case(WRITE, KEPT, code, rule)
+
+
 CASES = {
-    "open": Case(WRITE, KEPT, "open('OUT/a', 'w').close()", "write"),
-    "append": Case(WRITE, KEPT, "open('OUT/there', 'a').close()", "write"),
-    "relative": Case(WRITE, KEPT, "import os; os.chdir('OK'); open('../out/a', 'w')", "write"),
-    "open in a descriptor": Case(
-        WRITE,
-        KEPT,
+    "open": writing("open('OUT/a', 'w').close()"),
+    "append": writing("open('OUT/there', 'a').close()"),
+    "relative": writing("import os; os.chdir('OK'); open('../out/a', 'w')"),
+    "open in a descriptor": writing(
         "import os\n"
         "fd = os.open('OUT', os.O_RDONLY)\n"
-        "os.close(os.open('b', os.O_CREAT | os.O_WRONLY, dir_fd=fd))",
-        "write",
+        "os.close(os.open('b', os.O_CREAT | os.O_WRONLY, dir_fd=fd))"
     ),
-    "mkdir in a descriptor": Case(
-        WRITE,
-        KEPT,
-        "import os; fd = os.open('OUT', os.O_RDONLY); os.mkdir('d', dir_fd=fd); os.close(fd)",
-        "write",
+    "mkdir in a descriptor": writing(
+        "import os; fd = os.open('OUT', os.O_RDONLY); os.mkdir('d', dir_fd=fd); os.close(fd)"
     ),
-    "mkdir": Case(
-        WRITE, KEPT, "import os; os.makedirs('OUT/x/y/z'); open('OUT/x/f', 'w')", "write"
-    ),
-    "rename": Case(WRITE, KEPT, "import os; os.rename('OUT/there', 'OUT2/there')", "write"),
-    "replace": Case(WRITE, KEPT, "import os; os.replace('OK/kept', 'OUT/there')", "write"),
-    "remove": Case(WRITE, KEPT, "import os; os.remove('OUT/there')", "write"),
-    "remove a link": Case(WRITE, KEPT, "import os; os.remove('OUT/to_ok')", "write"),
-    "rmtree": Case(WRITE, KEPT, "import shutil; shutil.rmtree('OUT/dir')", "write"),
-    "move": Case(WRITE, KEPT, "import shutil; shutil.move('OUT/dir', 'OUT2/dir')", "write"),
-    "chmod": Case(WRITE, KEPT, "import os; os.chmod('OUT/there', 0o600)", "write"),
-    "chdir": Case(WRITE, KEPT, "import os; os.chdir('OUT/dir')", "write"),
-    "symlink": Case(WRITE, KEPT, "import os; os.symlink('OUT/there', 'OUT2/link')", "write"),
-    "relative symlink": Case(WRITE, KEPT, "import os; os.symlink('../out/there', 'OK/l')", "write"),
-    "link": Case(WRITE, KEPT, "import os; os.link('OUT/there', 'OUT2/hard')", "write"),
-    "by a link": Case(WRITE, KEPT, "open('OK/to_out/a', 'w').close()", "write"),
-    "mkdtemp": Case(WRITE, KEPT, "import tempfile; tempfile.mkdtemp(dir='OUT')", "write"),
-    "temporary": Case(
-        WRITE, KEPT, "import tempfile; tempfile.NamedTemporaryFile(dir='OUT').close()", "write"
-    ),
-    "database": Case(
-        WRITE,
-        KEPT,
-        "import sqlite3; sqlite3.connect('OUT/db').execute('create table a (b)')",
-        "write",
-    ),
+    "mkdir": writing("import os; os.makedirs('OUT/x/y/z'); open('OUT/x/f', 'w')"),
+    "rename": writing("import os; os.rename('OUT/there', 'OUT2/there')"),
+    "replace": writing("import os; os.replace('OK/kept', 'OUT/there')"),
+    "remove": writing("import os; os.remove('OUT/there')"),
+    "remove a link": writing("import os; os.remove('OUT/to_ok')"),
+    "rmtree": writing("import shutil; shutil.rmtree('OUT/dir')"),
+    "move": writing("import shutil; shutil.move('OUT/dir', 'OUT2/dir')"),
+    "chmod": writing("import os; os.chmod('OUT/there', 0o600)"),
+    "chdir": writing("import os; os.chdir('OUT/dir')"),
+    "symlink": writing("import os; os.symlink('OUT/there', 'OUT2/link')"),
+    "relative symlink": writing("import os; os.symlink('../out/there', 'OK/l')"),
+    "link": writing("import os; os.link('OUT/there', 'OUT2/hard')"),
+    "by a link": writing("open('OK/to_out/a', 'w').close()"),
+    "mkdtemp": writing("import tempfile; tempfile.mkdtemp(dir='OUT')"),
+    "temporary": writing("import tempfile; tempfile.NamedTemporaryFile(dir='OUT').close()"),
+    "database": writing("import sqlite3; sqlite3.connect('OUT/db').execute('create table a (b)')"),
     "read": Case({"read": "['OK']"}, "open('OK/there')", "open('OUT/there')", "read"),
     "list": Case(
         {"read": "['OK']"}, "open('OK/there')", "import os; os.listdir('OUT/dir')", "read"
@@ -99,7 +90,7 @@ CASES = {
         "open('OUT/there', 'a').close()",
         ("write", "block"),
     ),
-    "protect": Case(WRITE, KEPT, "open('OK/.bashrc', 'w').close()", "protect"),
+    "protect": writing("open('OK/.bashrc', 'w').close()", "protect"),
     "protect of a list": Case(
         {"protect": "['Makefile', 'setup.py']", **WRITE},
         KEPT,

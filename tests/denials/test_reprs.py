@@ -9,7 +9,16 @@ from html.parser import HTMLParser
 import peers
 import pytest
 
-from fastaudit_rs import AuditDenied, Network, Policy, mk_audit, v02
+from fastaudit_rs import (
+    AuditDenied,
+    Limits,
+    Network,
+    Policy,
+    Sandbox,
+    SandboxManager,
+    mk_audit,
+    v02,
+)
 from fastaudit_rs.results import Result
 
 EVIL = "<script>alert(1)</script>\x1b[2J\x1b]0;title\x07\u202eabc\x9b31m"
@@ -53,24 +62,18 @@ def test_recordings(tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="sandboxes need POSIX")
 class TestSandboxes:
     def test_sandboxes(self):
-        from fastaudit_rs import Sandbox
-
         with Sandbox(Policy(network=False), confine="audit") as sandbox:
             place = repr(str(sandbox.directory))
             assert repr(sandbox) == f"<Sandbox in {place}: Policy(read=(), network=False)>"
         assert repr(sandbox).endswith(", closed>")
 
     def test_pools(self):
-        from fastaudit_rs import Sandbox
-
         with Sandbox(Policy(), confine="audit") as sandbox, sandbox.pool(1) as pool:
             place = repr(str(sandbox.directory))
             assert repr(pool) == f"<Pool of 1 in {place}>"
         assert repr(pool) == f"<Pool of 1 in {place}, closed>"
 
     def test_managers(self):
-        from fastaudit_rs import SandboxManager
-
         with SandboxManager(confine="audit") as manager:
             assert repr(manager) == "<SandboxManager: no environments>"
             manager.create("a")
@@ -80,8 +83,6 @@ class TestSandboxes:
 
     @pytest.mark.slow
     def test_results(self):
-        from fastaudit_rs import Limits, Sandbox
-
         with Sandbox(Policy(), Limits(wall_seconds=5), confine="audit") as sandbox:
             fine = sandbox.run("print('a'); open('b', 'w').close()")
             denied = sandbox.run("import os; os.mkdir('/fastaudit-rs-test')")
@@ -93,8 +94,6 @@ class TestSandboxes:
             assert "killed by wall_seconds" in repr(sandbox.run("import time; time.sleep(60)"))
 
     def test_what_code_wrote_is_text_alone(self):
-        from fastaudit_rs import Sandbox
-
         code = f"""
 import sys, os
 evil = {EVIL!r}
@@ -117,8 +116,6 @@ evil
         assert not any(odd in shown for odd in "\x1b\x07\x9b\u202e")
 
     def test_much_is_cut(self):
-        from fastaudit_rs import Sandbox
-
         with Sandbox(Policy(), confine="audit") as sandbox:
             result = sandbox.run("print('x' * 50_000)")
         assert len(result._repr_html_()) < 11_000

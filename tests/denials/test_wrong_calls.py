@@ -4,7 +4,6 @@ import asyncio
 import inspect
 import os
 import pickle
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -414,7 +413,7 @@ def test_what_is_there_does_not_warn(alone, code):
 def test_the_command_warns_in_a_line(alone):
     command = [sys.executable, "-m", "fastaudit_rs", "run", "--write", "nosuchdir/x"]
     command += ["-c", "print(1)"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    ran = programs.run(command, check=True)
     place = os.path.realpath(alone) + "/nosuchdir/x"
     assert ran.stdout == "1\n"
     assert ran.stderr == f"fastaudit-rs: write: there is no {place!r}\n"

@@ -333,19 +333,6 @@ class TestTasks:
         assert run(code)[0] == ["host: on"]
 
 
-def test_a_handler_of_a_signal(run):
-    code = f"""
-    pids = []
-    with guard():
-        signal.signal(signal.SIGALRM, lambda *args: pids.append(os.fork()))
-    signal.raise_signal(signal.SIGALRM)
-    says("on")
-    assert ended(pids[0]) == {STATUS}
-    """
-    said, errors = run(code)
-    assert said == ["host: on"] and is_told_once(errors)
-
-
 @pytest.mark.parametrize("guard", [GUARDS["v02"]])
 def test_a_job_in_a_pool_of_threads(run):
     """Under the rules of 0.2 the process may be copied where threads run."""
@@ -422,17 +409,6 @@ class TestLeftAlone:
         """
         said = run(code)[0]
         assert "copy: host's" in said and "copy: after the guard" in said
-
-    def test_after_the_guard(self, run):
-        code = """
-        with guard():
-            pass
-        pid = os.fork()
-        if not pid:
-            os._exit(3)
-        assert ended(pid) == 3
-        """
-        assert run(code) == ([], "")
 
 
 @pytest.mark.parametrize("name", ["run", "learn", "trace"])

@@ -2,8 +2,9 @@
 
 import inspect
 import os
-import threading
+from functools import partial
 
+import at_once
 import pytest
 
 
@@ -145,14 +146,7 @@ class TestDirFdOfOsOpen:
                         if not allowed:
                             wrong.append(number)
 
-        threads = [
-            threading.Thread(target=work, args=arguments)
-            for arguments in [(inside, True), (outside, False)] * 2
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once.run(*[partial(work, inside, True), partial(work, outside, False)] * 2)
         assert wrong == []
 
     def test_it_looks_and_works_as_before(self, guard, places):

@@ -8,24 +8,8 @@ import programs
 import pytest
 
 HEAD = """
-import asyncio, http.server, os, socket, sys, threading, urllib.request
-from fastaudit_rs import AuditDenied, Policy
-
-def denied(function, *args):
-    try:
-        function(*args)
-    except AuditDenied as error:
-        return error.rule
-    return None
-
-def bind(address, kind=socket.SOCK_STREAM, family=socket.AF_INET):
-    with socket.socket(family, kind) as server:
-        server.bind(address)
-
-def connect(address, family=socket.AF_INET):
-    with socket.socket(family) as client:
-        client.settimeout(1)
-        client.connect(address)
+import asyncio, http.server, socket, threading, urllib.request
+from fastaudit_rs import Policy
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -43,23 +27,20 @@ def serve(host):
 """
 
 
-def running(preset, directory):
+@pytest.fixture(params=["workspace", "notebook"])
+def run(request, tmp_path):
+    """`run(code)`: what it prints under a preset, in a process and a directory of its own."""
+
     def run_code(code):
         body = textwrap.indent(textwrap.dedent(code), "    ")
-        program = f"{HEAD}\nwith Policy.preset({preset!r}).guard()() as guard:\n{body}\n"
+        program = f"{HEAD}\nwith Policy.preset({request.param!r}).guard()() as guard:\n{body}\n"
         environment = {**os.environ, "no_proxy": "*", "PYTHONPATH": os.pathsep.join(sys.path)}
         program += "print(guard.violation_count)"
-        done = programs.ran(program, cwd=directory, env=environment, timeout=90)
+        done = programs.ran(program, cwd=tmp_path, env=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout.split()
 
     return run_code
-
-
-@pytest.fixture(params=["workspace", "notebook"])
-def run(request, tmp_path):
-    """`run(code)`: what it prints under a preset, in a process and a directory of its own."""
-    return running(request.param, tmp_path)
 
 
 class TestServers:

@@ -58,7 +58,11 @@ def reading(secret, places):
     return Policy(write=[places.ok], read=["/usr"], env=VARIABLES)
 
 
-both = pytest.mark.parametrize("policy", [blocking, reading])
+@pytest.fixture(params=[blocking, reading])
+def held(request, secret, places):
+    """A policy, and the rule by which it denies."""
+    policy = request.param(secret, places)
+    return policy, "block" if policy.block else "read"
 
 
 def denied(function, *args, **kwargs):
@@ -77,10 +81,8 @@ def guard(policy):
 
 
 @needs_readline
-@both
-def test_readline(secret, places, policy, monkeypatch):
-    policy = policy(secret, places)
-    rule = "block" if policy.block else "read"
+def test_readline(secret, places, held, monkeypatch):
+    policy, rule = held
     text = secret + "/text"
     Path(places.ok, "theirs").write_text("ours\n")
     monkeypatch.setenv("HOME", secret)
@@ -119,10 +121,8 @@ def test_the_init_file_that_the_environment_names(secret, places, monkeypatch):
         assert denied(readline.read_init_file) == ("open", "block")
 
 
-@both
-def test_certificates(secret, places, policy):
-    policy = policy(secret, places)
-    rule = "block" if policy.block else "read"
+def test_certificates(secret, places, held):
+    policy, rule = held
     text = secret + "/text"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     with guard(policy):
@@ -193,10 +193,8 @@ def test_passwords(places):
 
 
 @pytest.mark.skipif(not hasattr(locale, "bindtextdomain"), reason="no catalogs here")
-@both
-def test_catalogs(secret, places, policy):
-    policy = policy(secret, places)
-    rule = "block" if policy.block else "read"
+def test_catalogs(secret, places, held):
+    policy, rule = held
     with guard(policy):
         assert denied(locale.bindtextdomain, "ours", secret) == ("open", rule)
         assert denied(locale.bindtextdomain, "ours", secret + "/") == ("open", rule)
@@ -243,15 +241,13 @@ def test_links(secret, places):
         assert os.path.realpath(sys.executable)
 
 
-@both
 @pytest.mark.parametrize(
     ("name", "value"),
     NAMING,
 )
-def test_variables_that_name_files(secret, places, policy, monkeypatch, name, value):
+def test_variables_that_name_files(secret, places, held, monkeypatch, name, value):
     monkeypatch.setenv(name, "")
-    policy = policy(secret, places)
-    rule = "block" if policy.block else "read"
+    policy, rule = held
     with guard(policy):
         value = value.format(secret)
         assert denied(os.environ.__setitem__, name, value) == ("os.putenv", rule)

@@ -7,6 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
+import programs
 import pytest
 
 TRUE = "/bin/true"
@@ -65,7 +66,7 @@ def test_an_approved_command_runs(host, asked, form):
 @pytest.mark.original_fails()
 def test_input_and_output_go_through(host, asked):
     with host:
-        result = subprocess.run(["cat"], input="in", capture_output=True, text=True)
+        result = programs.run(["cat"], input="in")
         assert result.stdout == "in"
         with os.popen("cat", "w") as pipe:
             pipe.write("")
@@ -99,30 +100,59 @@ def test_each_command_is_asked_about(guard):
             subprocess.run(["true"])
 
 
+def approve(arguments):
+    sys.audit("subprocess.Popen", TRUE, arguments, None, None)
+
+
+def spawn(path, arguments):
+    os.posix_spawn(path, arguments, {})
+
+
+def spawn_from_below(path, arguments):
+    spawn(path, arguments)
+
+
+def approve_in_a_function(arguments):
+    approve(arguments)
+    os.posix_spawn(TRUE, arguments, {})
+
+
+def spawn_in_a_function(arguments):
+    approve(arguments)
+    spawn(TRUE, arguments)
+
+
+def spawn_deeper(arguments):
+    """Deeper than `subprocess` makes it."""
+    sys.audit("subprocess.Popen", TRUE, arguments, None, None)
+    spawn_from_below(TRUE, arguments)
+
+
+def change_arguments(arguments):
+    sys.audit("subprocess.Popen", TRUE, arguments, None, None)
+    arguments.append("more")
+    sys.audit("os.posix_spawn", TRUE, arguments, {})
+
+
+def another_event(arguments):
+    sys.audit("subprocess.Popen", TRUE, arguments, None, None)
+    os.system("true")
+
+
 class TestWhatItDoesNotCover:
-    def test_a_spawn_with_the_same_arguments_from_elsewhere(self, host):
-        arguments = ["true"]
-
-        def approve():
-            sys.audit("subprocess.Popen", TRUE, arguments, None, None)
-
-        with host:
-            approve()
-            with pytest.raises(PermissionError, match=r"os\.posix_spawn"):
-                os.posix_spawn(TRUE, arguments, {})
-            approve()
-            with pytest.raises(PermissionError, match=r"os\.posix_spawn"):
-                spawn(TRUE, arguments)
-
-    def test_a_spawn_deeper_than_subprocess_makes_it(self, host):
-        arguments = ["true"]
-
-        def start():
-            sys.audit("subprocess.Popen", TRUE, arguments, None, None)
-            spawn_from_below(TRUE, arguments)
-
-        with host, pytest.raises(PermissionError, match=r"os\.posix_spawn"):
-            start()
+    @pytest.mark.parametrize(
+        ("start", "event"),
+        [
+            (approve_in_a_function, r"os\.posix_spawn"),
+            (spawn_in_a_function, r"os\.posix_spawn"),
+            (spawn_deeper, r"os\.posix_spawn"),
+            (change_arguments, r"os\.posix_spawn"),
+            (another_event, r"os\.system"),
+        ],
+    )
+    def test_a_start_that_is_another(self, host, start, event):
+        with host, pytest.raises(PermissionError, match=event):
+            start(["true"])
 
     @pytest.mark.original_fails()
     @pytest.mark.parametrize("event", ["os.posix_spawn", "_posixsubprocess.fork_exec"])
@@ -131,9 +161,6 @@ class TestWhatItDoesNotCover:
 
         def places(path):
             return (os.fsencode(path),) if event == "_posixsubprocess.fork_exec" else path
-
-        def approve():
-            sys.audit("subprocess.Popen", TRUE, arguments, None, None)
 
         def start(path, given):
             sys.audit("subprocess.Popen", TRUE, arguments, None, None)
@@ -160,28 +187,9 @@ class TestWhatItDoesNotCover:
             with pytest.raises(PermissionError, match=event):
                 twice()
 
-            approve()
+            approve(arguments)
             with pytest.raises(PermissionError, match=event):
                 sys.audit(event, places(TRUE), arguments, {})
-
-    def test_changed_arguments(self, host):
-        arguments = ["true"]
-
-        def start():
-            sys.audit("subprocess.Popen", TRUE, arguments, None, None)
-            arguments.append("more")
-            sys.audit("os.posix_spawn", TRUE, arguments, {})
-
-        with host, pytest.raises(PermissionError, match=r"os\.posix_spawn"):
-            start()
-
-    def test_another_event(self, host):
-        def start():
-            sys.audit("subprocess.Popen", TRUE, [TRUE], None, None)
-            os.system("true")
-
-        with host, pytest.raises(PermissionError, match=r"os\.system"):
-            start()
 
     def test_a_command_that_was_denied(self, guard):
         arguments = [TRUE]
@@ -226,11 +234,3 @@ class TestWhatItDoesNotCover:
             )  # fmt: skip
         os.close(read)
         os.close(write)
-
-
-def spawn(path, arguments):
-    os.posix_spawn(path, arguments, {})
-
-
-def spawn_from_below(path, arguments):
-    spawn(path, arguments)

@@ -221,27 +221,6 @@ class TestOthers:
                     send()
         assert is_alive(hosts_child)
 
-    @pytest.mark.skipif(not hasattr(signal, "pidfd_send_signal"), reason="Linux")
-    def test_a_child_of_the_host_by_a_pidfd(self, guard, hosts_child):
-        descriptor = os.pidfd_open(hosts_child.pid)
-        with guard, pytest.raises(AuditDenied, match="pidfd_send_signal"):
-            signal.pidfd_send_signal(descriptor, signal.SIGTERM)
-        os.close(descriptor)
-        assert is_alive(hosts_child)
-
-    def test_a_group_of_the_host(self, guard):
-        child = subprocess.Popen(SLEEP, start_new_session=True)
-        with guard:
-            for send in (
-                lambda: os.killpg(child.pid, signal.SIGTERM),
-                lambda: os.kill(-child.pid, signal.SIGTERM),
-            ):
-                with pytest.raises(AuditDenied, match="kill"):
-                    send()
-        assert is_alive(child)
-        child.kill()
-        child.wait()
-
     def test_itself_its_group_and_all(self, guard):
         with guard:
             for pid in (0, -1, 1, os.getpid(), os.getppid(), -os.getpgid(0)):

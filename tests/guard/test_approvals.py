@@ -1,5 +1,6 @@
 """`on_ask`: the question before a denial, its answers, and how far each of them reaches."""
 
+import functools
 import os
 import shutil
 import socket
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 
+import at_once
 import programs
 import pytest
 from asked import Asked, write
@@ -255,9 +257,7 @@ def test_threads_that_are_approved_are_under_the_guard(places, answer, questions
 
     with Policy(write=[places.ok]).guard(on_ask=ask)():
         for _ in range(2):
-            thread = threading.Thread(target=work)
-            thread.start()
-            thread.join()
+            at_once.run(work)
     assert len(denied) == asked.count("open") == 2
     assert len(asked) == 2 + questions
     assert os.listdir(places.out) == []
@@ -390,11 +390,7 @@ def test_threads_may_ask_at_once(places):
         return "guard"
 
     with policy.guard(on_ask=ask)():
-        threads = [threading.Thread(target=write, args=(f"{places.out}/{name}",)) for name in "ab"]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once.run(*(functools.partial(write, f"{places.out}/{name}") for name in "ab"))
     assert sorted(os.listdir(places.out)) == ["a", "b"]
 
 

@@ -81,7 +81,7 @@ def test_oks_are_copied(mk_audit, places):
         os.mkdir(places.out + "/a")
 
 
-CALLBACKS = ["before_deny"] if sys.version_info < (3, 12) else ["before_deny", "on_call"]
+CALLBACKS = ["before_deny", "on_denied", *(["on_call"] if sys.version_info >= (3, 12) else [])]
 
 
 def options(argument, callback):
@@ -102,7 +102,7 @@ def test_callback_not_callable(mk_audit, argument, callback):
     "callback",
     [
         lambda: None,
-        lambda a: None,
+        lambda a, *, needed: None,
         lambda a, b, c, d, e, f, g, h: None,
         lambda *, event: None,
         lambda *args, needed: None,
@@ -182,24 +182,18 @@ def test_a_native_callback_that_cannot_take_the_arguments(mk_audit):
 
 
 @pytest.mark.original_fails()
-@pytest.mark.parametrize("tool_id", [None, True, "3", 3.0])
-def test_tool_id_of_the_wrong_type(mk_audit, tool_id):
-    with pytest.raises(TypeError, match="^tool_id must be an int from 0 to 5, not "):
-        mk_audit([], tool_id=tool_id, monitor_calls=False)
-
-
-@pytest.mark.original_fails()
-@pytest.mark.parametrize("tool_id", [-1, 6, 10**30])
-def test_tool_id_out_of_range(mk_audit, tool_id):
-    with pytest.raises(ValueError, match=f"^tool_id must be from 0 to 5, not {tool_id}$"):
-        mk_audit([], tool_id=tool_id, monitor_calls=False)
-
-
-@pytest.mark.original_fails()
-@pytest.mark.parametrize("monitor_calls", [None, 0, 1, "no"])
-def test_monitor_calls_not_a_bool(mk_audit, monitor_calls):
-    with pytest.raises(TypeError, match="^monitor_calls must be True or False, not "):
-        mk_audit([], monitor_calls=monitor_calls)
+@pytest.mark.parametrize(
+    ("argument", "values", "error", "message"),
+    [
+        ("tool_id", [None, True, "3", 3.0], TypeError, "must be an int from 0 to 5, not "),
+        ("tool_id", [-1, 6, 10**30], ValueError, "must be from 0 to 5, not {}$"),
+        ("monitor_calls", [None, 0, 1, "no"], TypeError, "must be True or False, not "),
+    ],
+)
+def test_other_arguments(mk_audit, argument, values, error, message):
+    for value in values:
+        with pytest.raises(error, match=f"^{argument} {message.format(value)}"):
+            mk_audit([], **{"monitor_calls": False, argument: value})
 
 
 def test_on_call_needs_the_monitor(mk_audit):

@@ -1,15 +1,16 @@
 """`Policy.call`: a function on a thread that a guard and the kernel confine."""
 
 import contextvars
+import functools
 import os
 import platform
 import socket
 import subprocess
 import sys
-import threading
 import traceback
 import weakref
 
+import at_once
 import cffi
 import programs
 import pytest
@@ -120,11 +121,7 @@ class TestCalling:
                 found.append((policy is other, *policy.call(lambda: [*map(write_unseen, PATHS)])))
 
         PATHS = [places.ok + "/a", places.out + "/a"]
-        threads = [threading.Thread(target=attempt, args=(one,)) for one in (policy, other) * 2]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once.run(*(functools.partial(attempt, one) for one in (policy, other) * 2))
         denied = "Permission denied"
         assert set(found) == {(False, "written", denied), (True, denied, "written")}
 
@@ -169,11 +166,7 @@ class TestKernel:
         found = []
 
         def begin():
-            thread = threading.Thread(
-                target=lambda: found.append(write_unseen(places.out + "/a")), daemon=True
-            )
-            thread.start()
-            thread.join()
+            at_once.run(lambda: found.append(write_unseen(places.out + "/a")))
 
         policy.call(begin)
         assert found == ["Permission denied"]
@@ -395,7 +388,7 @@ print((os.listdir("/"), socket.gethostname(), os.getcwd()) == before, oct(os.uma
 def test_native_code_of_root_acts_on_no_machine(tmp_path):
     """In a process with a host name of its own."""
     command = ["unshare", "-u", sys.executable, "-c", ACTS_ON_THE_MACHINE]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    ran = programs.run(command, cwd=tmp_path)
     if "unshare failed" in ran.stderr:
         pytest.skip(ran.stderr)
     assert ran.stderr == ""

@@ -4,24 +4,15 @@ import asyncio
 import contextvars
 import gc
 import sys
-import threading
 import weakref
 
-import programs
+import at_once
 import pytest
 
 
 @pytest.fixture
 def audit_perms(mk_audit, places):
     return mk_audit([places.ok], monitor_calls=False)
-
-
-def test_only_inside_the_with_block(audit_perms, guarded):
-    assert not guarded()
-    with audit_perms() as entered:
-        assert guarded()
-    assert entered is None or entered.violation_count == 1
-    assert not guarded()
 
 
 class TestNesting:
@@ -86,8 +77,8 @@ class TestNesting:
         gc.collect()
 
 
+@pytest.mark.original_fails()
 class TestOneGuardObject:
-    @pytest.mark.original_fails()
     def test_can_be_entered_again_after_it_was_left(self, audit_perms, guarded):
         guard = audit_perms()
         for _ in range(2):
@@ -95,7 +86,6 @@ class TestOneGuardObject:
                 assert guarded()
             assert not guarded()
 
-    @pytest.mark.original_fails()
     def test_cannot_be_entered_twice_at_a_time(self, audit_perms, guarded):
         guard = audit_perms()
         with guard:
@@ -104,7 +94,6 @@ class TestOneGuardObject:
             assert guarded()
         assert not guarded()
 
-    @pytest.mark.original_fails()
     def test_cannot_be_left_before_it_was_entered(self, audit_perms):
         with pytest.raises(RuntimeError, match="^this guard is not entered$"):
             audit_perms().__exit__(None, None, None)
@@ -189,38 +178,13 @@ def test_threads_that_the_host_allows(mk_audit, places, guarded):
     answers = []
     audit_perms = mk_audit([places.ok], lambda event, *_: "thread" in event, monitor_calls=False)
     with audit_perms():
-        thread = threading.Thread(
-            target=lambda: contextvars.Context().run(lambda: answers.append(guarded()))
-        )
-        thread.start()
-        thread.join()
+        at_once.run(lambda: contextvars.Context().run(lambda: answers.append(guarded())))
     assert answers == [sys.version_info >= (3, 14)]
 
 
 def test_other_threads_are_not_guarded(audit_perms, guarded, elsewhere):
     with audit_perms():
         assert not elsewhere(guarded)
-
-
-FORKS = """
-import os
-from fastaudit_rs import mk_audit
-
-with mk_audit(["/tmp"], monitor_calls=False)():
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.mkdir("/out")
-        except PermissionError:
-            os._exit(0)
-        os._exit(1)
-print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-"""
-
-
-def test_fork_keeps_the_guard():
-    """In a process of its own: where other threads run, `os.fork` is denied."""
-    assert programs.printed(FORKS) == "0\n"
 
 
 class TestDecorator:

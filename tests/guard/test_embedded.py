@@ -2,12 +2,12 @@
 
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
 import cython_modules
+import programs
 import pytest
 
 HOST = r"""
@@ -59,7 +59,7 @@ def host(tmp_path_factory):
     where = [f"-I{include}", f"-L{LIBRARY.parent}", f"-Wl,-rpath,{LIBRARY.parent}"]
     library = f"-lpython{sysconfig.get_config_var('LDVERSION')}"
     command = [*COMPILER, source, *where, library, "-o", place / "host"]
-    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    made = programs.run(command)
     if made.returncode:
         pytest.skip(f"no program with Python can be made here: {made.stderr[-200:]}")
     return place / "host"
@@ -74,13 +74,8 @@ def test_no_guard_of_a_later_python_lets_all_pass(host, places, way):
     write = f"open({file!r}, 'w').close()"
     guarded = WAYS[way].format(ok=places.ok, write=write).replace("WRITE", write)
     code = IMPORT.format(path=path, ok=places.ok) + guarded
-    ended = subprocess.run(
-        [host, code, code, code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={"PYTHONHOME": sys.base_prefix, "PATH": os.environ["PATH"]},
-        check=False,
+    ended = programs.run(
+        [host, code, code, code], env={"PYTHONHOME": sys.base_prefix, "PATH": os.environ["PATH"]}
     )
     assert ended.stdout.split("\n")[:3] == ["1: failed", "2: failed", "3: failed"], ended.stderr
     assert not os.path.exists(file)

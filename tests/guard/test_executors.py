@@ -1,7 +1,6 @@
 """Jobs that guarded code hands to threads that run already."""
 
 import asyncio
-import concurrent.futures.thread
 import gc
 import os
 import queue
@@ -184,16 +183,6 @@ class TestThreadsThatGuardedCodeBrings:
             may_go.set()
         assert os.listdir(places.out) == ["host"]
 
-    def test_in_threads_of_the_host_too(self, guard, places, executor):
-        may_go = threading.Event()
-        with guard():
-            executor.submit(may_go.wait)
-            guarded = executor.submit(int)
-            guarded.add_done_callback(lambda _: os.mkdir(places.out + "/guarded"))
-        may_go.set()
-        executor.submit(int).result()
-        assert os.listdir(places.out) == []
-
     def test_jobs_that_are_cancelled(self, guard):
         may_go = threading.Event()
         executor = ThreadPoolExecutor(1)
@@ -268,46 +257,6 @@ class TestThreadsThatGuardedCodeBrings:
                 thread.start()
                 thread.join()
         assert len(attempt.denied) == 2 and os.listdir(places.out) == []
-
-    @pytest.mark.parametrize("put", ["put", "put_nowait"])
-    def test_what_is_put_into_the_queue_of_one(self, guard, places, attempt, put):
-        """The queue of an executor, and of a thread that runs what threads of executors run."""
-
-        class Item:
-            def run(self, *context):
-                attempt()
-
-        with guard():
-            executor = ThreadPoolExecutor(1)
-            executor.submit(int).result()
-            getattr(executor._work_queue, put)(Item())
-            executor.submit(int).result()
-            executor.shutdown()
-            passed = queue.SimpleQueue()
-            for item in (Item(), None):
-                getattr(passed, put)(item)
-            given = (weakref.ref(executor), passed, None, ())
-            if sys.version_info >= (3, 14):
-                given = (weakref.ref(executor), executor._create_worker_context(), passed)
-            thread = threading.Thread(target=concurrent.futures.thread._worker, args=given)
-            thread.start()
-            thread.join(10)
-        assert len(attempt.denied) == 2 and os.listdir(places.out) == []
-
-    def test_a_class_of_jobs_that_has_another_name(self, guard, places, executor):
-        """Neither the name nor the class's place in its module says what a job is."""
-        module = concurrent.futures.thread
-        item = module._WorkItem
-        with guard():
-            item.__name__ = "Job"
-            module._Job = item
-            try:
-                with pytest.raises(AuditDenied):
-                    executor.submit(os.mkdir, places.out + "/a").result()
-            finally:
-                item.__name__ = "_WorkItem"
-                del module._Job
-        assert os.listdir(places.out) == []
 
     def test_a_job_of_the_host_in_other_hands(self, guard, places):
         """It is run without a guard by the thread of its pool alone."""

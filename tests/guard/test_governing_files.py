@@ -2,9 +2,8 @@
 
 import os
 import shutil
-import subprocess
-import sys
 
+import programs
 import pytest
 
 from fastaudit_rs import Approvals, AuditLog, Policy, mk_audit
@@ -157,7 +156,7 @@ if __name__ == "__main__":
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             print(pool.map(work, ["policy.toml", "other"]))
 """)
-    ran = subprocess.run([sys.executable, "program.py"], capture_output=True, text=True)
+    ran = programs.python("program.py")
     assert ran.stdout == "['denied', None]\n", ran.stderr
 
 
@@ -166,10 +165,6 @@ def test_the_command(here, named):
     here.joinpath("policy.toml").write_text(POLICY)
     here.joinpath("pyproject.toml").write_text(f"[tool.fastaudit]\n{POLICY}")
     here.joinpath("program.py").write_text(f"open({named[1]!r}, 'a').write('#')")
-    ran = subprocess.run(
-        [sys.executable, "-m", "fastaudit_rs", "run", *named, "program.py"],
-        capture_output=True,
-        text=True,
-    )
+    ran = programs.python("-m", "fastaudit_rs", "run", *named, "program.py")
     assert "protect" in ran.stderr, ran.stderr
     assert not open(named[1]).read().endswith("#")

@@ -1,11 +1,11 @@
 """Pools of processes: their workers run under the guard, or are denied before any runs."""
 
 import os
-import subprocess
 import sys
 import sysconfig
 import textwrap
 
+import programs
 import pytest
 from repository import ROOT
 
@@ -98,12 +98,10 @@ def run(tmp_path):
         )
         (tmp_path / "program.py").write_text(program)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(
+        done = programs.run(
             [python, tmp_path / "program.py"],
             cwd=tmp_path / "cwd",
             env=environment,
-            capture_output=True,
-            text=True,
             timeout=timeout,
         )
         assert done.returncode == 0, done.stderr
@@ -501,6 +499,7 @@ class TestDenied:
         assert "AuditDenied" in errors
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/shm")
 class TestSharedMemory:
     """Shared memory of others is not the guard's."""
 
@@ -512,7 +511,6 @@ class TestSharedMemory:
         yield os.path.basename(path)
         os.unlink(path)
 
-    @pytest.mark.skipif(sys.platform != "linux", reason="/dev/shm")
     def test_that_of_others(self, run, theirs):
         code = f"""
         name = {theirs!r}
@@ -533,7 +531,6 @@ class TestSharedMemory:
         """
         run(code, preset("workspace"))
 
-    @pytest.mark.skipif(sys.platform != "linux", reason="/dev/shm")
     @pytest.mark.parametrize("name", PRESETS)
     def test_what_is_forgotten_is_removed_and_nothing_of_others(self, run, theirs, name):
         # The tracker ends after the program, and keeps its stderr: `run` waits for it.
@@ -552,7 +549,6 @@ class TestSharedMemory:
         run(code, preset(name))
         assert [each for each in [*own, theirs] if os.path.exists("/dev/shm/" + each)] == [theirs]
 
-    @pytest.mark.skipif(sys.platform != "linux", reason="/dev/shm")
     def test_where_no_pool_may_run(self, run):
         code = """
         with guard():

@@ -22,16 +22,38 @@ CLASSES = sorted(
     key=lambda made: made.__name__,
 )
 HOST = """
-import gc, os, sys, types
+import _imp, gc, importlib.util, itertools, os, sys, types
 from fastaudit_rs import AuditDenied, Policy, mk_audit
 OK, OUT = sys.argv[1:]
 perms = mk_audit([OK])
-def is_guarded():
+def is_denied(function, *args, **kwargs):
     try:
-        open(OUT + "/probe", "w").close()
+        function(*args, **kwargs)
     except AuditDenied:
         return True
     return False
+def is_guarded():
+    return is_denied(open, OUT + "/probe", "w")
+def spec_of(real, name):
+    spec = importlib.util.find_spec(real)
+    if spec.origin == "built-in":
+        spec.name = name
+        return spec
+    return importlib.util.spec_from_file_location(name, spec.origin)
+def load(real, name):
+    module = importlib.util.module_from_spec(spec_of(real, name))
+    module.__spec__.loader.exec_module(module)
+    return module
+# It says another name each time that it is asked.
+class Spec:
+    submodule_search_locations = loader = cached = None
+    parent = ""
+    def __init__(self, real, *names):
+        self.origin = importlib.util.find_spec(real).origin
+        self.names = list(names)
+    @property
+    def name(self):
+        return self.names.pop(0) if len(self.names) > 1 else self.names[0]
 """
 
 
@@ -138,8 +160,7 @@ class TestDictionaries:
 
     @pytest.mark.parametrize("by", BY)
     def test_methods_put_there(self, host, by):
-        host(
-            f"""
+        host(f"""
             before = perms()
             with perms() as guard:
                 for of in (type(guard), type(perms), Policy):
@@ -152,24 +173,20 @@ class TestDictionaries:
                 with guard:
                     assert is_guarded()
                 assert not is_guarded()
-            """
-        )
+            """)
 
     def test_methods_taken_away(self, host):
-        host(
-            """
+        host("""
             with perms() as guard:
                 gc.get_referents(type(guard).__dict__)[0].clear()
                 assert is_guarded()
             with perms():
                 assert is_guarded()
             assert perms().violations == []
-            """
-        )
+            """)
 
     def test_what_is_put_there_in_a_thread_that_stays_under_its_guard(self, host):
-        host(
-            """
+        host("""
             import threading
             done, end = threading.Event(), threading.Event()
             def work():
@@ -185,51 +202,17 @@ class TestDictionaries:
                 assert is_guarded()
             end.set()
             thread.join()
-            """
-        )
+            """)
 
     def test_an_abstract_method(self, host):
-        host(
-            """
+        host("""
             with perms() as guard:
                 for of in (type(guard), Policy):
                     type.__dict__["__abstractmethods__"].__set__(of, ["x"])
             with perms():
                 assert is_guarded()
             Policy(write=[OK])
-            """
-        )
-
-
-# An object that stands in for a function; it says another name each time that it is asked.
-LOADING = """
-import _imp, importlib.util, itertools
-def spec_of(real, name):
-    spec = importlib.util.find_spec(real)
-    if spec.origin == "built-in":
-        spec.name = name
-        return spec
-    return importlib.util.spec_from_file_location(name, spec.origin)
-def load(real, name):
-    module = importlib.util.module_from_spec(spec_of(real, name))
-    module.__spec__.loader.exec_module(module)
-    return module
-class Spec:
-    submodule_search_locations = loader = cached = None
-    parent = ""
-    def __init__(self, real, *names):
-        self.origin = importlib.util.find_spec(real).origin
-        self.names = list(names)
-    @property
-    def name(self):
-        return self.names.pop(0) if len(self.names) > 1 else self.names[0]
-def is_denied(function, *args, **kwargs):
-    try:
-        function(*args, **kwargs)
-    except AuditDenied:
-        return True
-    return False
-"""
+            """)
 
 
 class TestLoadedAgain:
@@ -238,9 +221,7 @@ class TestLoadedAgain:
     @pytest.mark.parametrize("name", ["x.readline", "a.b.readline"])
     def test_functions(self, host, name):
         pytest.importorskip("readline")
-        host(
-            LOADING
-            + f"""
+        host(f"""
 with perms():
     module = load("readline", {name!r})
     assert is_denied(module.write_history_file, OUT + "/history")
@@ -248,28 +229,22 @@ with perms():
     # Loaded by name for the first time.
     import readline
     assert is_denied(readline.write_history_file, OUT + "/history")
-"""
-        )
+""")
 
     @pytest.mark.skipif(
         "_posixsubprocess" in sys.builtin_module_names,
         reason="a part of the interpreter has one name",
     )
     def test_a_program_is_started(self, host):
-        host(
-            LOADING
-            + """
+        host("""
 with perms():
     module = load("_posixsubprocess", "x._posixsubprocess")
     assert is_denied(module.fork_exec, [b"true"], [b"/bin/true"], True, (), *[None] * 20)
-"""
-        )
+""")
 
     def test_a_name_that_changes_as_it_is_loaded(self, host):
         pytest.importorskip("readline")
-        host(
-            LOADING
-            + """
+        host("""
 with perms():
     # How often it is asked for the name differs.
     for real, times in itertools.product(("readline", "_sqlite3"), range(1, 5)):
@@ -284,13 +259,10 @@ with perms():
         else:
             database = module.connect(":memory:")
             assert is_denied(database.execute, "attach ? as x", (OUT + "/database",))
-"""
-        )
+""")
 
     def test_built_in_modules(self, host):
-        host(
-            LOADING
-            + """
+        host("""
 with perms():
     for names in (("posix",), ("posix", "other")):
         module = _imp.create_builtin(Spec("posix", *names))
@@ -300,26 +272,20 @@ with perms():
     if "readline" in sys.builtin_module_names or importlib.util.find_spec("readline"):
         module = loading.create_dynamic(Spec("readline", *["x.readline"] * 4))
         assert is_denied(module.write_history_file, OUT + "/history")
-"""
-        )
+""")
 
     def test_a_quota_counts_by_them_too(self, host):
-        host(
-            LOADING
-            + """
+        host("""
 with Policy(write=[OK], max_bytes=10).guard()():
     for names in (("posix",), ("posix", "other")):
         module = _imp.create_builtin(Spec("posix", *names))
         file = os.open(OK + "/file", os.O_CREAT | os.O_WRONLY)
         assert is_denied(module.write, file, b"x" * 11)
-"""
-        )
+""")
 
     def test_a_module_forgotten_and_imported_again(self, host):
         pytest.importorskip("readline")
-        host(
-            LOADING
-            + """
+        host("""
 import importlib
 with perms():
     for name in ("readline", "time", "_posixsubprocess"):
@@ -327,8 +293,7 @@ with perms():
         importlib.reload(sys.modules.pop(name) and importlib.import_module(name))
     assert is_denied(sys.modules["readline"].write_history_file, OUT + "/history")
     assert is_denied(sys.modules["time"].clock_settime_ns, 0, 0)
-"""
-        )
+""")
 
 
 WAYS = {
@@ -349,9 +314,7 @@ class TestSlots:
 
     @pytest.mark.parametrize("way", WAYS)
     def test_its_event_is_raised(self, host, way):
-        host(
-            LOADING
-            + f"""
+        host(f"""
 import faulthandler, time
 with perms():
     for f, args in (
@@ -362,14 +325,11 @@ with perms():
     ):
         if f is not None:
             assert is_denied(lambda: {WAYS[way]}), f
-"""
-        )
+""")
 
     @pytest.mark.parametrize("way", WAYS)
     def test_what_is_registered_is_guarded(self, host, way):
-        host(
-            LOADING
-            + f"""
+        host(f"""
 import atexit
 answers = []
 def later():
@@ -379,8 +339,7 @@ with perms():
     {WAYS[way]}
 atexit._run_exitfuncs()
 assert answers == [True], answers
-"""
-        )
+""")
 
     def test_errors_are_as_they_were(self):
         import time
@@ -392,8 +351,7 @@ assert answers == [True], answers
                 function()
 
     def test_no_call_keeps_a_reference(self, host):
-        host(
-            """
+        host("""
             import atexit, sys
             with perms():
                 before = sys.getrefcount(atexit.register)
@@ -401,12 +359,10 @@ assert answers == [True], answers
                     atexit.register(len, ())
                 assert sys.getrefcount(atexit.register) < before + 10
                 atexit.unregister(len)
-            """
-        )
+            """)
 
     def test_the_functions_as_they_were_are_found_by_nobody(self, host):
-        host(
-            """
+        host("""
             import _thread, socket
             perms = Policy(write=[OK], max_bytes=10).guard()
             with perms():
@@ -427,8 +383,7 @@ assert answers == [True], answers
                         and one.__module__ == function.__module__
                     ]
                     assert alike == [], alike
-            """
-        )
+            """)
 
 
 @pytest.mark.parametrize(
@@ -441,8 +396,7 @@ assert answers == [True], answers
     ],
 )
 def test_the_import_system_is_made_to_call_something_else(host, put):
-    host(
-        f"""
+    host(f"""
         import importlib.machinery, pathlib
         theirs = pathlib.Path(OUT, "theirs")
         theirs.write_text("theirs")
@@ -464,5 +418,4 @@ def test_the_import_system_is_made_to_call_something_else(host, put):
                 sys.path_importer_cache.clear()
             assert theirs.read_text() == "theirs"
             assert theirs.stat().st_mtime == 1
-        """
-    )
+        """)

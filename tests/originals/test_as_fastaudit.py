@@ -1,10 +1,10 @@
 """`install_as_fastaudit`: third-party code that imports `fastaudit` gets this package."""
 
 import re
-import subprocess
 import sys
 
 import peers
+import programs
 import pytest
 from repository import ROOT
 
@@ -54,9 +54,7 @@ def run(tmp_path, release):
     def run(*options, python=sys.executable, **variables):
         environment = peers.environment(tmp_path, **variables)
         command = [python, *map(str, options)]
-        return subprocess.run(
-            command, env=environment, cwd=tmp_path, capture_output=True, text=True
-        )
+        return programs.run(command, env=environment, cwd=tmp_path)
 
     return run
 

@@ -2,10 +2,10 @@
 
 import json
 import re
-import subprocess
 import sys
 
 import peers
+import programs
 import pytest
 from client_cases import CASES
 from kernels import Kernel
@@ -36,7 +36,7 @@ def outcomes(tmp_path_factory):
         )
         (base / "base").mkdir()
         command = [peers.python(), *options, WORKER, base / "base"]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        done = programs.run(command, env=environment)
         assert done.returncode == 0, done.stderr
         assert f"fastaudit is {package}." in done.stdout
         found[package] = json.loads(done.stdout.splitlines()[-1])
@@ -57,9 +57,7 @@ def test_its_command_line(tmp_path, line):
     outcomes = []
     for options in ([], AS_FASTAUDIT):
         command = [peers.python(), *options, "-m", "safepyrun.cli", "script.py"]
-        done = subprocess.run(
-            command, env=environment, cwd=tmp_path, capture_output=True, text=True
-        )
+        done = programs.run(command, env=environment, cwd=tmp_path)
         outcomes.append((done.returncode, done.stdout, done.stderr.split("\n")[0]))
     assert outcomes[0] == outcomes[1]
     assert outcomes[0][1] == ("42\n" if "print" in line else "")

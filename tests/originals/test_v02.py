@@ -7,10 +7,10 @@ import asyncio
 import functools
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 
 from fastaudit_rs import AuditDenied, mk_audit as mk_audit_01, v02
@@ -36,27 +36,6 @@ def denial(function, *args):
 
 
 class TestEvents:
-    @pytest.mark.parametrize(
-        "event", ["somelib.event", "socket.connect", "http.client.send", "ensurepip.bootstrap"]
-    )
-    def test_what_is_not_named_is_denied(self, guard, event):
-        with guard():
-            denied = denial(sys.audit, event, "a")
-        assert denied.args == (f"Audit: {event} blocked in sandbox with args: ('a',)",)
-        assert denied.hint == f'a before_deny that returns True for "{event}"'
-
-    @pytest.mark.parametrize("event", ["compile", "gc.anything", "os.fork", "socket.getaddrinfo"])
-    def test_what_is_named_passes(self, guard, event):
-        with guard():
-            sys.audit(event, "a")
-
-    def test_variables(self, guard):
-        with guard():
-            for name in ("PATH", "path", "PYTHONSTARTUP", "UV_CACHE", b"HOME"):
-                assert denial(os.putenv, name, "x").rule == "env"
-            os.putenv("FASTAUDIT_TEST", "1")
-            os.unsetenv("FASTAUDIT_TEST")
-
     def test_beside_the_rules_of_0_1(self, guard, places):
         """The guard of the context is in force, whichever others there are."""
         with mk_audit_01([places.ok], monitor_calls=False)():
@@ -82,10 +61,6 @@ class TestByName:
         audit_perms.add_imports("x")
         with mk_audit_01(None, rules="0.2", monitor_calls=False)():
             os.mkdir(places.out + "/a")
-
-    def test_those_of_0_1(self, places):
-        with mk_audit_01([places.ok], rules="0.1", monitor_calls=False)():
-            sys.audit("somelib.event")
 
     @pytest.mark.parametrize(
         ("rules", "error"),
@@ -217,7 +192,7 @@ class TestCallbacks:
 
     def test_an_approved_command_runs(self, guard):
         with guard(before_deny=lambda event, *_: event == "subprocess.Popen"):
-            done = subprocess.run(["echo", "x"], capture_output=True, text=True)
+            done = programs.run(["echo", "x"])
             assert done.stdout == "x\n"
             denial(os.system, "true")
 
@@ -290,11 +265,6 @@ class TestImports:
         name = module("v02_outer", "import v02_helper\n")
         with guard(allow_imports=name):
             __import__(name)
-
-    def test_others_may_not(self, guard, module):
-        name = module("v02_other", self.OVERREACH)
-        with guard(allow_imports=["v02_oth"]):
-            denial(__import__, name)
 
     def test_nor_may_guards_be_changed(self, guard, module):
         text = "import fastaudit_rs.v02\nfastaudit_rs.v02.mk_audit(None, monitor_calls=False)\n"
@@ -401,7 +371,3 @@ class TestState:
             r"import_allow=\('x',\)\)",
             text,
         )
-
-    def test_no_on_call_without_a_monitor(self):
-        with pytest.raises(RuntimeError, match="^on_call requires monitor_calls=True"):
-            v02.mk_audit([], on_call=lambda *args: None, monitor_calls=False)

@@ -1,10 +1,10 @@
 """Native calls under the rules of fastaudit 0.2, beside those that fastaudit 0.2.10 sees."""
 
 import json
-import subprocess
 import sys
 
 import peers
+import programs
 import pytest
 from repository import SUPPORT
 
@@ -23,9 +23,7 @@ def ask(tmp_path):
         options = AS_FASTAUDIT if package == "fastaudit_rs" else []
         command = [peers.python(), *options, WORKER, case, *options]
         environment = peers.environment(tmp_path)
-        done = subprocess.run(
-            command, env=environment, cwd=tmp_path, capture_output=True, text=True
-        )
+        done = programs.run(command, env=environment, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         module, answer = json.loads(done.stdout)
         assert module.partition(".")[0] == package

@@ -1,10 +1,10 @@
 """Declarations of installed packages for `fastaudit` in their entry points."""
 
-import subprocess
 import sys
 import textwrap
 
 import peers
+import programs
 import pytest
 
 watches_calls = pytest.mark.skipif(sys.version_info < (3, 12), reason="has no sys.monitoring")
@@ -69,7 +69,7 @@ from fastaudit_rs.v02 import audit_state, mk_audit
 WATCHES = sys.version_info >= (3, 12)
 """
         command = [peers.python(), "-c", prelude + textwrap.dedent(code)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        done = programs.run(command, env=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines(), done.stderr
 

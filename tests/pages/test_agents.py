@@ -1,9 +1,8 @@
 """The page docs/agents.md: its program prints the same in this process and in a sandbox."""
 
 import re
-import subprocess
-import sys
 
+import programs
 import pytest
 from repository import ROOT
 
@@ -18,8 +17,6 @@ def test_it_prints_what_the_page_shows(place, tmp_path):
         pytest.importorskip(package)
     if place == "sandbox":
         pytest.importorskip("sandlock")
-    done = subprocess.run(
-        [sys.executable, PROGRAM, place], capture_output=True, text=True, cwd=tmp_path, timeout=120
-    )
+    done = programs.python(PROGRAM, place, cwd=tmp_path)
     shown = re.search(r"```text\n(.*?)```", PAGE, re.DOTALL)[1]
     assert (done.stdout, done.stderr) == (shown, "")

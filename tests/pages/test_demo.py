@@ -1,8 +1,8 @@
 """`make demo` shows what this Python can, and calls nothing wrong that it cannot."""
 
-import subprocess
 import sys
 
+import programs
 import pytest
 from repository import ROOT
 
@@ -11,7 +11,7 @@ DEMO = ROOT / "demo/run.py"
 
 def test_demo():
     pytest.importorskip("rich")
-    done = subprocess.run([sys.executable, DEMO], capture_output=True, text=True, timeout=60)
+    done = programs.python(DEMO)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     rows = [line.split("│")[1:4] for line in done.stdout.splitlines() if line.count("│") == 4]
     outcome, told = next(row[1:] for row in rows if row[0].strip() == "work in a thread")

@@ -5,9 +5,8 @@ import inspect
 import itertools
 import operator
 import pydoc
-import subprocess
-import sys
 
+import programs
 import pytest
 from repository import ROOT
 
@@ -26,7 +25,7 @@ from fastaudit_rs import *
 import fastaudit_rs
 print({{*fastaudit_rs.__all__}} - {{*dir()}})
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = programs.ran(code)
     assert (done.stdout, done.stderr) == ("set()\n", "")
 
 
@@ -75,7 +74,7 @@ import fastaudit_rs.as_fastaudit, fastaudit_rs.calls, fastaudit_rs.core, fastaud
 import fastaudit_rs.sandbox_hooks, fastaudit_rs.v02.core, fastaudit_rs.v02.hooks
 print(fastaudit_rs.sandbox.Sandbox is fastaudit_rs.Sandbox)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = programs.ran(code)
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 

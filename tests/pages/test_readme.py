@@ -2,10 +2,10 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 from programs import QUIET
 from repository import ROOT
@@ -38,13 +38,7 @@ WATCHES = sys.version_info >= (3, 12)
 def test_example(code, output, tmp_path):
     if "Sandbox" in code:
         pytest.importorskip("sandlock")
-    result = subprocess.run(
-        [sys.executable, QUIET, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=60,
-    )
+    result = programs.python(QUIET, "-c", code, cwd=tmp_path)
     if "def on_call" in code and not WATCHES:
         assert result.stderr.endswith(
             "RuntimeError: on_call requires Python 3.12+ sys.monitoring\n"
@@ -70,13 +64,13 @@ for cell in sys.argv[1:]:
 """
     cells = [*readme("ipython").splitlines(), "open('a', 'w')", "import os; os.mkdir('out/a')"]
     (tmp_path / "out").mkdir()
-    done = subprocess.run(
-        [sys.executable, QUIET, "-c", code, *cells],
-        capture_output=True,
-        text=True,
+    done = programs.python(
+        QUIET,
+        "-c",
+        code,
+        *cells,
         cwd=tmp_path,
         env={**os.environ, "IPYTHONDIR": str(tmp_path / "ipython")},
-        timeout=60,
     )
     ends = [line for line in done.stdout.splitlines() if line in ("NoneType", "AuditDenied")]
     assert ends == ["NoneType", "NoneType", "AuditDenied", "NoneType"]

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import peers
+import programs
 import pytest
 from repository import ROOT
 
@@ -40,9 +41,7 @@ def test_each_is_on_the_page():
 
 class TestToolLoop:
     def test_it_prints_what_is_shown(self, tmp_path):
-        done = subprocess.run(
-            [sys.executable, RECIPES / "tool_loop.py"], capture_output=True, text=True, cwd=tmp_path
-        )
+        done = programs.python(RECIPES / "tool_loop.py", cwd=tmp_path)
         assert (done.stdout, done.stderr) == (shown("tool_loop"), "")
         assert (tmp_path / "bill.txt").read_text() == "4.0"
 
@@ -188,24 +187,14 @@ class TestFastAPI:
 
 def test_dask_workers(tmp_path):
     pytest.importorskip("distributed")
-    done = subprocess.run(
-        [sys.executable, RECIPES / "dask_workers.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = programs.python(RECIPES / "dask_workers.py", cwd=tmp_path)
     assert done.stdout == shown("dask_workers"), done.stderr
 
 
 @pytest.mark.nightly
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="safepyrun needs sys.monitoring")
 def test_solveit(tmp_path):
-    done = subprocess.run(
-        [peers.python(), RECIPES / "solveit.py"],
-        env=peers.environment(tmp_path),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
+    done = programs.run(
+        [peers.python(), RECIPES / "solveit.py"], env=peers.environment(tmp_path), cwd=tmp_path
     )
     assert (done.stdout, done.stderr) == (shown("solveit"), "")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import sysconfig
 
+import programs
 import pytest
 from repository import ROOT
 
@@ -32,13 +33,11 @@ def clean(tmp_path_factory):
     path = os.pathsep.join([str(base / "venv" / "bin"), os.environ["PATH"]])
 
     def run(command, stdin="", cwd=project, **more):
-        done = subprocess.run(
+        done = programs.run(
             ["bash", "-c", command],
             input=stdin,
             cwd=cwd,
             env={**kept, "PATH": path, **more},
-            capture_output=True,
-            text=True,
             timeout=600,
         )
         return done.stdout.replace(str(project), "/project") + done.stderr

@@ -6,7 +6,9 @@ import subprocess
 import sys
 import threading
 
+import at_once
 import cython_modules
+import programs
 import pytest
 import toml_tables
 from repository import ROOT
@@ -210,9 +212,7 @@ class TestPackages:
                 denied.append(error)
 
         with make(["."], packages="data")():
-            thread = threading.Thread(target=overreach)
-            thread.start()
-            thread.join()
+            at_once.run(overreach)
         assert len(denied) == 1
 
     def test_all_else_stays_denied(self, make, tmp_path):
@@ -409,7 +409,7 @@ def test_what_they_do_is_judged(tmp_path):
 
 def test_the_page_lists_them():
     script = ROOT / "scripts" / "packages-page.py"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+    done = programs.python(script, "--check")
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -46,29 +46,6 @@ class TestNetwork:
             with pytest.raises(OSError, match="not connected"):
                 connection.getpeername()
 
-    def test_listening_and_sending(self, under, server, tmp_path):
-        with (
-            socket.socket() as stream,
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
-            socket.socket(socket.AF_UNIX) as local,
-        ):
-            for operation in (
-                lambda: stream.bind(("127.0.0.1", 0)),
-                lambda: datagrams.sendto(b"x", server),
-                lambda: datagrams.sendmsg([b"x"], [], 0, server),
-                lambda: local.bind(str(tmp_path / "socket")),
-                lambda: local.connect(str(tmp_path / "none")),
-            ):
-                assert under(operation, network=False).rule == "network"
-        assert not (tmp_path / "socket").exists()
-
-    def test_what_is_connected_already(self, under):
-        first, second = socket.socketpair()
-        with first, second:
-            assert under(first.sendall, b"x", network=False) is None
-            assert under(first.sendmsg, [b"y"], network=False) is None
-            assert under(second.recv, 2, network=False) is None
-
 
 def output(*arguments, **options):
     return subprocess.run(*arguments, stdout=subprocess.PIPE, text=True, **options).stdout

@@ -108,11 +108,6 @@ class TestHosts:
         assert under(after_it, network=blocked).rule == "network.block"
         assert under(after_it, network=Network(block=[f"{name}:{port + 1}"])) is None
 
-    @pytest.mark.parametrize("block", ["localhost", "127.0.0.0/8"])
-    def test_this_machine_is_blocked(self, by_rules, port, block):
-        for host in ("127.0.0.1", "127.1", "localhost", "", "0.0.0.0"):
-            assert by_rules(connect_directly, host, port, block=[block]) == "network.block", host
-
     def test_looked_up_under_one_guard(self, port):
         """Another guard's look-ups are none of its business."""
         name, address = own_name()

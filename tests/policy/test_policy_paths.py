@@ -24,19 +24,6 @@ def raising(error):
 
 
 class TestWrite:
-    def test_below_the_roots_alone(self, under, places):
-        assert under(touch, places.ok + "/a") is None
-        denied = under(touch, places.out + "/a")
-        message = f"Denied: open the file '{places.out}/a' for writing: not in '{places.ok}'"
-        assert denied.args == (message,)
-        assert denied.rule == "write"
-        assert denied.hint == f"write = ['{places.ok}', '{places.out}/a']"
-
-    def test_nowhere(self, under, places):
-        denied = under(touch, places.out + "/a", write=[])
-        message = f"Denied: open the file '{places.out}/a' for writing: nothing may be written"
-        assert denied.message == message
-
     def test_home(self, under, places, monkeypatch):
         monkeypatch.setenv("HOME", places.out)
         os.mkdir(places.out + "/sub")
@@ -116,11 +103,6 @@ class TestBlock:
 
 
 class TestProtect:
-    @pytest.fixture
-    def repository(self, places):
-        os.makedirs(places.ok + "/a/.git/hooks")
-        return places.ok + "/a/.git"
-
     @pytest.mark.parametrize("name", Policy.PROTECTED)
     def test_the_preset(self, under, places, name):
         os.makedirs(os.path.dirname(f"{places.ok}/{name}"), exist_ok=True)

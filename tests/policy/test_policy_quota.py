@@ -1,16 +1,17 @@
 """`Policy(max_bytes=...)`: how much may be written to files under one guard."""
 
 import csv
+import functools
 import gzip
 import io
 import os
 import shutil
 import socket
 import sys
-import threading
 from collections import UserList
 from pathlib import Path
 
+import at_once
 import pytest
 
 from fastaudit_rs import AuditDenied, Policy
@@ -295,9 +296,5 @@ class TestRest:
                 results.append(denied.rule)
 
         with guard(100, threads="inherit"):
-            threads = [threading.Thread(target=write, args=(name,)) for name in "ab"]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            at_once.run(*(functools.partial(write, name) for name in "ab"))
         assert results == ["max_bytes"]

@@ -6,8 +6,6 @@ import importlib.util
 import os
 import socket
 import socketserver
-import threading
-import uuid
 
 import programs
 import pytest
@@ -220,18 +218,6 @@ def test_the_hint_says_what_would_allow_it(under):
     assert "network = Network(" in str(under(listen, network=False))
 
 
-@pytest.mark.parametrize("network", [False, Network(hosts=[])])
-def test_what_asks_no_network(under, network):
-    def ask():
-        socket.has_dualstack_ipv6()
-        socket.if_nameindex()
-        socket.getservbyname("http")
-        uuid.getnode()
-        uuid.uuid1()
-
-    assert under(ask, network=network) is None
-
-
 def test_the_rules_of_0_2(places):
     from fastaudit_rs import v02
 
@@ -240,19 +226,3 @@ def test_the_rules_of_0_2(places):
             with pytest.raises(PermissionError, match=r"socket\.listen"):
                 listen()
             server.listen(5)
-
-
-def test_servers_of_threads_still_serve(under):
-    """An accepted socket has the family of the one that listens."""
-
-    def serve():
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            thread = threading.Thread(
-                target=lambda: socket.create_connection(server.getsockname()).close()
-            )
-            thread.start()
-            server.accept()[0].close()
-            thread.join()
-
-    rules = Network(listen=["127.0.0.1"])
-    assert under(serve, network=rules, threads="inherit") is None

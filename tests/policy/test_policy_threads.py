@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 
+import at_once
 import pytest
 import waiting
 
@@ -27,9 +28,7 @@ def in_a_thread(function, *args):
         except BaseException as error:
             results.append(error)
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
+    at_once.run(run)
     return results[0]
 
 
@@ -131,12 +130,6 @@ class TestInherit:
                 with pytest.raises(TypeError, match="start_new_thread|callable|tuple"):
                     _thread.start_new_thread(*arguments)
 
-    def test_unguarded_threads_are_as_ever(self, perms, places):
-        assert in_a_thread(os.mkdir, places.out + "/a") is None
-        with perms():
-            pass
-        assert in_a_thread(os.mkdir, places.out + "/b") is None
-
     def test_a_later_call_of_the_function_carries_nothing(self, perms, places):
         """An object that a hook gets hold of is no way to put a guard in force elsewhere."""
         seen = []
@@ -155,21 +148,3 @@ class TestInherit:
         os.mkdir(places.out + "/a")
         # The hook stays, and what it holds has the guard.
         seen[-1] = None
-
-
-class TestDeny:
-    def test_by_default(self, places):
-        def start():
-            threading.Thread(target=int).start()
-
-        with Policy().guard(monitor_calls=False)(), pytest.raises(AuditDenied) as caught:
-            start()
-        denied = caught.value
-        assert (denied.rule, denied.effect, denied.hint) == (
-            "threads", "thread", "threads = 'inherit'",
-        )  # fmt: skip
-        assert Policy.parse_toml(denied.hint) == Policy(threads="inherit")
-
-    def test_a_thread_that_would_not_carry_the_guard(self):
-        """An event that does not come from starting one."""
-        assert Policy(threads="inherit").explain("_thread.start_new_thread", int).rule == "threads"

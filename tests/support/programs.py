@@ -5,10 +5,19 @@ import sys
 import textwrap
 
 
-def ran(code, *args, options=(), timeout=60, **kwargs):
-    """The finished process of Python code, which may be indented."""
-    command = [sys.executable, *options, "-c", textwrap.dedent(code), *map(str, args)]
+def run(command, timeout=300, **kwargs):
+    """The finished process of a command, which prints text."""
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, **kwargs)
+
+
+def python(*arguments, **kwargs):
+    """The finished process of this Python with arguments."""
+    return run([sys.executable, *map(str, arguments)], **kwargs)
+
+
+def ran(code, *args, options=(), **kwargs):
+    """The finished process of Python code, which may be indented."""
+    return python(*options, "-c", textwrap.dedent(code), *args, **kwargs)
 
 
 #: Before 3.12 a guard warns that calls are not watched.

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 
+import programs
 import pytest
 from waiting import until
 
@@ -273,9 +274,7 @@ class TestGuests:
             "    try: print(os.readlink('/proc/self/fd/' + fd))\n"
             "    except OSError: pass"
         )
-        found = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, close_fds=False
-        )
+        found = programs.ran(code, close_fds=False)
         assert log.path not in found.stdout.splitlines()
 
 
@@ -501,9 +500,7 @@ class TestFailure:
         """
         program = tmp_path / "program.py"
         program.write_text(textwrap.dedent(code))
-        done = subprocess.run(
-            [sys.executable, program], capture_output=True, text=True, timeout=30, check=False
-        )
+        done = programs.python(program, timeout=30)
         assert (done.stdout, done.stderr) == ("2000\n", "")
 
     @pytest.mark.slow

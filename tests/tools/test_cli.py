@@ -5,12 +5,12 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
 
+import programs
 import pytest
 from repository import ROOT
 from users import USERS, run_as
@@ -37,7 +37,7 @@ def script(tmp_path):
 
 def test_it_is_installed():
     installed = Path(sysconfig.get_path("scripts"), "fastaudit-rs")
-    done = subprocess.run([installed, "--version"], capture_output=True, text=True)
+    done = programs.run([installed, "--version"])
     assert done.stdout.startswith("fastaudit-rs 0.")
 
 
@@ -47,7 +47,7 @@ def test_it_begins_with_little():
         "import sys, fastaudit_rs.tools.cli\n"
         "print({'asyncio', 'socket', 'rich', 'mcp'} & {*sys.modules})"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = programs.ran(code)
     assert done.stdout == "set()\n"
 
 
@@ -146,54 +146,6 @@ class TestPermissions:
         assert "cli.py" not in done.stderr
         assert os.listdir() == []
 
-    def test_it_holds_to_the_end(self, command):
-        code = """
-import atexit, os, threading
-def late(name):
-    try:
-        os.mkdir(name)
-    except PermissionError:
-        print(name, flush=True)
-class Late:
-    def __del__(self, late=late): late('b')
-late_object = Late()
-threading.Timer(0.01, late, ['c']).start()
-atexit.register(late, 'a')
-"""
-        done = command("run", "-c", code)
-        assert sorted(done.stdout.split()) == ["a", "b", "c"], done.stderr
-        assert os.listdir() == []
-
-    def test_what_options_allow(self, command, places):
-        """Each of them is in `test_options.py`."""
-        code = f"""
-import os, socket, subprocess
-open("a", "w"), open({places.out!r} + "/a", "w")
-subprocess.run(["true"], check=True)
-os.environ["LANG"] = "C"
-with socket.socket() as made:
-    assert made.connect_ex(("127.0.0.1", 9))
-"""
-        options = ["--write", ".", f"--write={places.out}", "--run", "true", "--net", "127.0.0.1"]
-        done = command("run", *options, "--env", "LANG", "-c", code)
-        assert (done.returncode, done.stderr) == (0, "")
-        for left_out in (options[2:], options[:3], options[:5]):
-            assert command("run", *left_out, "-c", code).returncode == 77
-
-
-class TestLearn:
-    @pytest.mark.slow
-    def test_what_it_prints_is_enough(self, command, script, places):
-        path = script(f"print('out')\nopen({places.out + '/a'!r}, 'w').close()")
-        done = command("learn", path)
-        assert (done.returncode, done.stderr) == (0, "")
-        first, policy = done.stdout.split("\n", 1)
-        assert first == "out"
-        assert f'write = ["{places.out}/a"]' in policy
-        Path("policy.toml").write_text(policy)
-        assert command("run", path).returncode == 77
-        assert command("run", "--policy", "policy.toml", path).returncode == 0
-
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has another shell")
 @pytest.mark.slow
@@ -210,12 +162,7 @@ def test_the_page(places):
         return re.sub(r"^ +(at) |^ *[\d.]+ (ms) ", r"\1\2", text, flags=re.MULTILINE)
 
     for line, expected in steps:
-        done = subprocess.run(
-            ["bash", "-c", line],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PATH": path},
-        )
+        done = programs.run(["bash", "-c", line], env={**os.environ, "PATH": path})
         assert done.stderr == "", line
         shown = done.stdout.replace(places.cwd, "/project")
         assert without_times(shown) == without_times(expected), line
@@ -330,7 +277,7 @@ class TestCompletion:
             f"source ./completion.bash; COMP_WORDS=({line}); COMP_CWORD={len(words)}; "
             '_shtab_fastaudit_rs; printf "%s\n" "${COMPREPLY[@]}"'
         )
-        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True)
+        done = programs.run(["bash", "-c", code])
         assert (set(done.stdout.split()), done.stderr) == (set(found), "")
 
     @pytest.mark.parametrize("shell", ["zsh", "fish", "tcsh"])
@@ -343,7 +290,7 @@ class TestCompletion:
             "import shtab, sys; shtab.SUPPORTED_SHELLS = ['bash']\n"
             "from fastaudit_rs.tools.cli import main; sys.exit(main(['completion', 'fish']))"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        done = programs.ran(code)
         assert (done.returncode, done.stdout) == (2, "")
         assert "fish needs a newer shtab: pip install --upgrade shtab" in done.stderr
 
@@ -352,6 +299,6 @@ class TestCompletion:
             "import sys; sys.modules['shtab'] = None; sys.argv[1:] = ['completion', 'bash']\n"
             "from fastaudit_rs.tools.cli import main; sys.exit(main())"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        done = programs.ran(code)
         assert done.returncode == 2
         assert done.stderr.startswith("fastaudit-rs: completion needs shtab: pip install")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import programs
 import pytest
 from repository import ROOT
 
@@ -239,13 +240,8 @@ print(termios.tcgetattr(terminal) == before)
 
 def test_without_a_terminal_nobody_is_asked(places):
     command = [sys.executable, "-m", "fastaudit_rs", "run", "--ask", "-c"]
-    done = subprocess.run(
-        [*command, writing(f"{places.out}/a")],
-        capture_output=True,
-        text=True,
-        start_new_session=True,
-        timeout=LONG,
-        input="y\n",
+    done = programs.run(
+        [*command, writing(f"{places.out}/a")], start_new_session=True, timeout=LONG, input="y\n"
     )
     assert done.returncode == 77
     lines = [line for line in done.stderr.splitlines() if line.startswith("fastaudit-rs:")]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import programs
 import pytest
 
 COMMAND = [sys.executable, "-m", "fastaudit_rs", "run"]
@@ -75,13 +76,6 @@ class TestMemory:
         code = "import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))"
         assert command("--memory", "300M", "-c", code).returncode != 0
 
-    @pytest.mark.parametrize("option", ["--memory", "--timeout"])
-    def test_what_is_none(self, command, option):
-        """Each is in `test_options.py`."""
-        done = command(option, "much", "-c", "print('ran')")
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith(f"fastaudit-rs: {option} takes ")
-
 
 class TestTemporaryFiles:
     def test_they_are_made_there(self, command, places):
@@ -125,7 +119,5 @@ class TestListen:
 
     def test_trace_tells_it(self, capfd, port):
         code = self.LISTEN.format(host="127.0.0.1", port=port)
-        done = subprocess.run(
-            [*COMMAND[:-1], "trace", "-c", code], capture_output=True, text=True, timeout=60
-        )
+        done = programs.run([*COMMAND[:-1], "trace", "-c", code])
         assert f"fastaudit-rs run --listen 127.0.0.1:{port} would allow it" in done.stderr

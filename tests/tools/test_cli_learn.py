@@ -1,9 +1,8 @@
 """`fastaudit-rs learn`, then `run`: what was learned is enough, and grows with each run."""
 
 import os
-import subprocess
-import sys
 
+import programs
 import pytest
 
 from fastaudit_rs import Network, Policy
@@ -71,11 +70,10 @@ def command(tmp_path):
     def run(place, *arguments):
         home = tmp_path / f"home of {place}"
         home.mkdir(exist_ok=True)
-        return subprocess.run(
-            [sys.executable, "-m", "fastaudit_rs", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=300,
+        return programs.python(
+            "-m",
+            "fastaudit_rs",
+            *arguments,
             cwd=tmp_path / "place",
             env={**kept, "HOME": str(home), "TMPDIR": str(tmp_path / "temporary")},
         )

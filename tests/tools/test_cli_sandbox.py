@@ -1,10 +1,10 @@
 """`fastaudit-rs run --sandbox`: the same program in a process that the kernel confines."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 
 COMMAND = [sys.executable, "-m", "fastaudit_rs", "run"]
@@ -14,13 +14,7 @@ COMMAND = [sys.executable, "-m", "fastaudit_rs", "run"]
 def command(places):
     def run(*arguments, stdin="", sandbox=True):
         options = ["--sandbox"] if sandbox else []
-        return subprocess.run(
-            [*COMMAND, *options, *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        return programs.run([*COMMAND, *options, *arguments], input=stdin)
 
     return run
 
@@ -120,11 +114,6 @@ def test_where_there_are_no_sandboxes(places):
         "import sys; sys.modules['sandlock'] = None\n"
         "from fastaudit_rs.tools.cli import main; sys.exit(main())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "run", "--sandbox", "-c", "print('ran')"],
-        capture_output=True,
-        text=True,
-        input="",
-    )
+    done = programs.ran(code, "run", "--sandbox", "-c", "print('ran')", input="")
     assert (done.returncode, done.stdout) == (2, "")
     assert "sandlock" in done.stderr and "Traceback" not in done.stderr

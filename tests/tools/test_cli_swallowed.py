@@ -1,9 +1,8 @@
 """`fastaudit-rs run` tells at its end of what was denied and not shown."""
 
-import subprocess
-import sys
 from pathlib import Path
 
+import programs
 import pytest
 
 
@@ -13,12 +12,7 @@ def told(places):
 
     def run(code, *options):
         Path("job.py").write_text(code)
-        done = subprocess.run(
-            [sys.executable, "-m", "fastaudit_rs", "run", *options, "job.py"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = programs.python("-m", "fastaudit_rs", "run", *options, "job.py")
         return done, [
             line.removeprefix("fastaudit-rs: ")
             for line in done.stderr.splitlines()

@@ -3,9 +3,9 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 
+import programs
 import pytest
 import toml_tables
 from repository import SUPPORT
@@ -51,9 +51,7 @@ def workplace(tmp_path):
 def run(mode, file, program, place, watch):
     command = [sys.executable, "-c", RUN, mode, str(file), program, str(watch)]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    result = subprocess.run(
-        command, capture_output=True, text=True, cwd=place, timeout=120, env=environment
-    )
+    result = programs.run(command, cwd=place, env=environment)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     return result.stdout
@@ -308,15 +306,6 @@ class TestLog:
             "verdict": "write",
         }
         assert [line["verdict"] for line in lines] == ["write", "write", "allowed"] * 2
-
-    def test_also_what_is_denied(self, places):
-        log = places.cwd + "/log.jsonl"
-        with Policy().observe(enforce=True, log=log, monitor_calls=False)():
-            for _ in range(2):
-                with pytest.raises(AuditDenied):
-                    os.mkdir(places.out + "/a")
-        with open(log) as file:
-            assert [json.loads(line)["verdict"] for line in file] == ["write"] * 2
 
     def test_bad_logs(self, places):
         with pytest.raises(FileNotFoundError):

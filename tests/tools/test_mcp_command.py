@@ -90,6 +90,7 @@ async def conversation(client, out):
     assert (await ask(client, "'x' in dir()", reset=True))["value"] is False
 
 
+@pytest.mark.slow
 class TestStdio:
     @pytest.fixture
     def talk(self, mcp, environment, places):
@@ -106,12 +107,10 @@ class TestStdio:
 
         return talk
 
-    @pytest.mark.slow
     def test_a_session(self, talk, place, places, environment):
         talk(lambda client: conversation(client, places.out), *place)
         assert left(environment) == []
 
-    @pytest.mark.slow
     def test_the_configuration_of_the_page(self, mcp, environment, places):
         """The one in docs/shell.md, with directories of this machine."""
         pytest.importorskip("sandlock")
@@ -139,7 +138,6 @@ class TestStdio:
         assert denied["denials"][0]["path"] == f"{places.out}/data"
         assert Path(places.ok, "report").read_text() == "7"
 
-    @pytest.mark.slow
     def test_its_options(self, talk, places):
         async def talks(client):
             wrote = await ask(client, "open('a', 'w').write('x')")
@@ -154,7 +152,6 @@ class TestStdio:
         assert ran["value"] == 0
         assert endless["ended_by"] == "wall_seconds"
 
-    @pytest.mark.slow
     def test_signals_end_it(self, mcp, place, environment):
         number = signal.SIGINT if place else signal.SIGTERM
         message = {

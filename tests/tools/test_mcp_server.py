@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import contextlib
-import json
 import time
 
 import pytest
@@ -170,24 +169,6 @@ def test_much_output_is_few_notifications(opens):
 
 
 @pytest.mark.slow
-def test_cancellation(opens):
-    async def conversation(client, run):
-        await run("x = 1")
-        endless = asyncio.ensure_future(run("x = 2\nwhile True: pass"))
-        waiting = asyncio.ensure_future(run("x = 3"))
-        await asyncio.sleep(0.3)
-        begun = time.monotonic()
-        waiting.cancel()
-        endless.cancel()
-        await asyncio.wait([endless, waiting])
-        return await run("x"), time.monotonic() - begun
-
-    result, seconds = talk(opens, conversation, "legacy")
-    assert (told(result)["value"], told(result)["restarted"]) == (2, False)
-    assert seconds < 5
-
-
-@pytest.mark.slow
 def test_a_limit_of_time(opens):
     async def conversation(client, run):
         return await run("print('began', flush=True)\nwhile True: pass")
@@ -203,16 +184,6 @@ def test_a_limit_of_time(opens):
     assert result.is_error and told(result)["ended_by"] == "wall_seconds"
     assert texts(result)[0].startswith("stdout:\nbegan\n")
     assert "the limit wall_seconds" in texts(result)[0]
-
-
-def test_reset(opens):
-    async def conversation(client, run):
-        await run("x = 1")
-        return await run("'x' in dir()", reset=True), await run("x")
-
-    first, second = talk(opens, conversation)
-    assert (told(first)["value"], told(first)["restarted"]) == (False, False)
-    assert told(second)["error"]["kind"] == "NameError"
 
 
 @pytest.mark.slow
@@ -356,10 +327,3 @@ def test_sessions_are_closed(tmp_path):
     assert len(closed) == 1
     with pytest.raises(RuntimeError, match="closed"):
         closed[0].run("1")
-
-
-def test_results_are_json(opens):
-    async def conversation(client, run):
-        return await run("display({'text/html': '<b>'}, raw=True)\nx = 1")
-
-    json.dumps(talk(opens, conversation).model_dump(mode="json"))

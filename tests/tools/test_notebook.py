@@ -3,11 +3,10 @@
 import importlib.util
 import os
 import sqlite3
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+import programs
 import pytest
 from kernels import ANSI, Kernel
 from repository import ROOT
@@ -349,13 +348,13 @@ class TestWhatKernelsDo:
             assert lines[2:4] == [f"    {code}", "To allow it: %%audit --run /bin/sh"]
         lines = run("%%audit\n%%bash\necho hello").error.splitlines()
         assert lines[2:4] == ["    %%bash", "To allow it: %%audit --run bash"]
-        for programs in ("any", "/bin/sh"):
+        for allowed in ("any", "/bin/sh"):
             run("name = 'hello'")
-            ran = run(f"%%audit --run {programs}\n!echo $name; exit 3\nprint(_exit_code)")
+            ran = run(f"%%audit --run {allowed}\n!echo $name; exit 3\nprint(_exit_code)")
             assert ran.out == "hello\n3\n", ran.error
-        for programs in ("any", "/bin/sh"):
+        for allowed in ("any", "/bin/sh"):
             ran = run(
-                f"%%audit --run {programs}\nsaid = !echo $name {{1 + 1}}; exit 4\n"
+                f"%%audit --run {allowed}\nsaid = !echo $name {{1 + 1}}; exit 4\n"
                 "[*said, _exit_code]"
             )
             assert ran.value == "['hello 2', 4]"
@@ -631,14 +630,15 @@ def test_the_call_chain_is_the_users(run):
 @pytest.mark.slow
 def test_in_a_terminal(environment, tmp_path):
     cells = "%load_ext fastaudit_rs\n%audit on\nopen('out.txt', 'w')\n%audit\n"
-    done = subprocess.run(
-        [sys.executable, "-m", "IPython", "--simple-prompt", "--no-banner", "--colors=NoColor"],
+    done = programs.python(
+        "-m",
+        "IPython",
+        "--simple-prompt",
+        "--no-banner",
+        "--colors=NoColor",
         input=cells,
         env=environment,
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
     )
     shown = ANSI.sub("", done.stdout)
     assert (

@@ -1,11 +1,11 @@
 """The pytest plugin, in runs of pytest of its own."""
 
 import re
-import subprocess
 import sys
 import textwrap
 from functools import partial
 
+import programs
 import pytest
 from pytest_runs import without_others
 from repository import ROOT
@@ -35,8 +35,8 @@ def test_idle(run, out):
     assert "= audit =" not in result.stdout.str()
 
 
+@pytest.mark.slow
 class TestFixture:
-    @pytest.mark.slow
     def test_it_makes_guards(self, run):
         run("""
 def test_a(audit_perms, tmp_path):
@@ -50,7 +50,6 @@ def test_a(audit_perms, tmp_path):
     os.mkdir(OUT + "/b")
 """).assert_outcomes(passed=1)
 
-    @pytest.mark.slow
     def test_bad_fields(self, run):
         result = run("def test_a(audit_perms):\n    audit_perms(wirte=[])")
         result.assert_outcomes(failed=1)
@@ -114,8 +113,8 @@ class TestAll:
         result.stdout.fnmatch_lines([f"*TypeError*{error}*"])
 
 
+@pytest.mark.slow
 class TestWholeRun:
-    @pytest.mark.slow
     def test_record(self, run, out):
         result = run(REACHES, "--audit=record")
         result.assert_outcomes(passed=3)
@@ -130,7 +129,6 @@ class TestWholeRun:
         )
         assert "test_inside" not in result.stdout.str()
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("mode", ["record", "raise"])
     def test_temporary_files(self, run, mode):
         code = """
@@ -149,7 +147,6 @@ class TestWholeRun:
         result.assert_outcomes(passed=2)
         assert "No test reached outside." in result.stdout.str()
 
-    @pytest.mark.slow
     def test_raise(self, run, out):
         result = run(REACHES, "--audit=raise")
         result.assert_outcomes(passed=1, failed=2)
@@ -164,13 +161,11 @@ class TestWholeRun:
             ]
         )
 
-    @pytest.mark.slow
     def test_by_the_ini_file(self, run, pytester):
         pytester.makeini("[pytest]\naudit = raise")
         run(REACHES).assert_outcomes(passed=1, failed=2)
         run(REACHES, "--audit=off").assert_outcomes(passed=3)
 
-    @pytest.mark.slow
     def test_bad_ini_values(self, run, pytester):
         pytester.makeini("[pytest]\naudit = rise")
         result = run(REACHES)
@@ -181,13 +176,11 @@ class TestWholeRun:
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         result.stderr.fnmatch_lines(["*'audit_policy'*missing.toml*"])
 
-    @pytest.mark.slow
     def test_a_policy_file(self, run, pytester, out):
         (pytester.path / "policy.toml").write_text(f'write = ["{out}"]\n')
         pytester.makeini("[pytest]\naudit = raise\naudit_policy = policy.toml")
         run(REACHES).assert_outcomes(passed=3)
 
-    @pytest.mark.slow
     def test_marked_tests_have_their_own_guard(self, run):
         run(
             """
@@ -202,13 +195,11 @@ def test_b():
             "--audit=raise",
         ).assert_outcomes(passed=2)
 
-    @pytest.mark.slow
     def test_modules_of_the_project_can_be_imported(self, run, pytester):
         """The import system keeps what it compiled beside them, or does without."""
         pytester.makepyfile(helper="VALUE = 1")
         run("def test_a():\n    import helper", "--audit=raise").assert_outcomes(passed=1)
 
-    @pytest.mark.slow
     def test_ordinary_tests(self, run):
         run(
             """
@@ -367,8 +358,6 @@ def test_the_baseline_of_the_page(pytester):
     without_times = partial(re.sub, r"in \d+\.\d+s( \(\d+:\d+:\d+\))?", "")
     for command, shown in steps:
         command = command.replace("pytest", f"{sys.executable} -m pytest -p no:asyncio", 1)
-        done = subprocess.run(
-            command, shell=True, cwd=pytester.path, capture_output=True, text=True, check=True
-        )
+        done = programs.run(command, shell=True, cwd=pytester.path, check=True)
         assert without_times(done.stdout) == without_times(shown)
     assert len(steps) == 3

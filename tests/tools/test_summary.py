@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 
 from fastaudit_rs import Policy
@@ -168,13 +169,7 @@ def test_a_plot_in_the_shell(tmp_path):
         "frame.to_csv('data.csv')\npd.read_csv('data.csv').plot(x='a', y='b')\n"
         "plt.savefig('plot.png')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "fastaudit_rs", "trace", "plot.py"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=300,
-    )
+    done = programs.python("-m", "fastaudit_rs", "trace", "plot.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
     assert len(lines) <= 25

@@ -2,11 +2,10 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import programs
 import pytest
 
 from fastaudit_rs.tools import trace
@@ -36,12 +35,7 @@ def run(places):
 
     def run_command(*arguments, before=""):
         command = f"{before}\nfrom fastaudit_rs.tools.cli import main\nraise SystemExit(main())"
-        return subprocess.run(
-            [sys.executable, "-c", command, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        return programs.ran(command, *arguments)
 
     return run_command
 
