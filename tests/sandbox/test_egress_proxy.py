@@ -2,7 +2,6 @@
 
 import contextlib
 import ipaddress
-import logging
 import socket
 import struct
 import threading
@@ -11,10 +10,8 @@ import time
 import pytest
 from egress_servers import all_of, head, served
 
-pytest.importorskip("h11")
-
 from fastaudit_rs import Network
-from fastaudit_rs.sandbox.host.egress.log import WAITING, WaitingConnection, Wanted
+from fastaudit_rs.sandbox.host.egress.log import KEPT, WAITING, Log, WaitingConnection, Wanted
 from fastaudit_rs.sandbox.host.egress.rules import FIRST, NAMES, Names, Question, Rules, address_of
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
@@ -176,23 +173,6 @@ class TestHTTP:
 
 
 class TestOthers:
-    @pytest.mark.parametrize(
-        "said",
-        [b"\x16\x03\x01\x00\x05\xff\xff\xff\xff\xff", b"\x16\x03", b"\x16\x03\x01\xff\xff" * 20000],
-        ids=["no handshake", "the beginning", "too long"],
-    )
-    def test_malformed_tls(self, connected, serve, log, caplog, said):
-        heard = []
-        port = serve(lambda one: heard.append(one.recv(1000)))
-        made = connected(port)
-        with contextlib.suppress(ConnectionError):
-            made.sendall(said)
-            made.shutdown(socket.SHUT_WR)
-        assert all_of(made) == b""
-        (request,) = log.taken(wait=True)
-        assert request.error == "the beginning of TLS is not understood" and heard == []
-        assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
-
     @pytest.mark.parametrize("piece", [b"\r\n" * 1000, b"GET" * 1000, b"GET /" + b"x" * 1000])
     def test_beginnings_without_an_end(self, connected, log, piece):
         """The host keeps a part of it, and ends the connection."""
@@ -308,6 +288,35 @@ class TestNames:
         """EDNS of a question, RFC 6891, is no error."""
         question = Question(asked("good.test", more=b"\0\0)\x10\0" + bytes(6), counts=(1, 0, 0, 1)))
         assert question.name == "good.test" and question.wants_ipv4
+
+
+class TestRequests:
+    def told(self, log):
+        found = [(each.host, each.verdict) for each in log.taken(wait=False)]
+        return found, log.left_out
+
+    @pytest.mark.parametrize("are_late", [False, True])
+    def test_denied_ones_hide_no_others(self, are_late):
+        """Neither those that are denied at once, nor those that began."""
+        log = Log()
+        for number in range(3 * KEPT):
+            if are_late:
+                log.begin(f"{number}.test", 80).rule = "network.hosts"
+            else:
+                log.deny(f"{number}.test", None, "network.hosts")
+        log.begin("good.test", 80)
+        found, left_out = self.told(log)
+        assert found[-1] == ("good.test", "allowed") and found[0] == ("0.test", "denied")
+        assert len(found) <= 2 * KEPT and len(found) + left_out == 3 * KEPT + 1
+
+    def test_allowed_ones_hide_no_others(self):
+        log = Log()
+        for number in range(KEPT + 5):
+            log.begin(f"{number}.test", 80)
+        log.deny("bad.test", None, "network.hosts")
+        found, left_out = self.told(log)
+        assert len(found) == KEPT + 1 and found[-1] == ("bad.test", "denied") and left_out == 5
+        assert self.told(log) == ([], 0)
 
 
 def test_few_connections_wait_at_a_time(log, monkeypatch):

@@ -8,7 +8,6 @@ from egress_servers import all_of, head, resolver
 
 from fastaudit_rs import Network, Secret
 
-pytest.importorskip("h11")
 pytest.importorskip("trustme")
 
 from fastaudit_rs.sandbox.host.egress.proxy import Proxy
