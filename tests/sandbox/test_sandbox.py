@@ -6,13 +6,10 @@ import textwrap
 
 import promises
 import pytest
+from sandboxes import LOOSE, gone, of, running
 
 from fastaudit_rs import Limits, Policy, Sandbox
 from fastaudit_rs.sandbox.host import cgroup
-
-pytest.importorskip("sandlock")
-
-from sandboxes import LOOSE, gone, of, running
 
 
 class TestRunning:

@@ -11,8 +11,6 @@ from waiting import until
 
 from fastaudit_rs import Approvals, Limits, Network, Policy, Sandbox
 
-pytest.importorskip("sandlock")
-
 
 @pytest.fixture
 def asking(tmp_path, out):

@@ -7,12 +7,9 @@ import sys
 import textwrap
 
 import pytest
+from sandboxes import LOOSE, gone, in_copy, of, running
 
 from fastaudit_rs import Limits, Policy, Sandbox, SandboxManager
-
-pytest.importorskip("sandlock")
-
-from sandboxes import LOOSE, gone, in_copy, of, running
 
 pytestmark = pytest.mark.once
 

@@ -11,8 +11,6 @@ from users import USERS, run_as
 
 from fastaudit_rs import AuditDenied, Network, Policy, Sandbox, SandboxManager
 
-pytest.importorskip("sandlock")
-
 #: A host with a secret at home, another in its current directory, and one beside it.
 HOST = """
 import json, os, subprocess, sys

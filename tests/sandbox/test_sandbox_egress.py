@@ -20,7 +20,6 @@ from sandboxes import LOOSE, in_copy
 
 from fastaudit_rs import Network
 
-pytest.importorskip("sandlock")
 pytest.importorskip("h11")
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")

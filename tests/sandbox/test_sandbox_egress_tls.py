@@ -15,7 +15,6 @@ from sandboxes import LOOSE
 
 from fastaudit_rs import Limits, Network, Sandbox, SandboxError, SandboxManager, Secret
 
-pytest.importorskip("sandlock")
 pytest.importorskip("h11")
 trustme = pytest.importorskip("trustme")
 

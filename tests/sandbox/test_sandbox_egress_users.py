@@ -6,7 +6,6 @@ import pytest
 from repository import ROOT
 from users import USERS, run_as
 
-pytest.importorskip("sandlock")
 pytest.importorskip("h11")
 trustme = pytest.importorskip("trustme")
 

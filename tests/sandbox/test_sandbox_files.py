@@ -7,8 +7,6 @@ import promises
 import pytest
 from users import USERS, run_as
 
-pytest.importorskip("sandlock")
-
 pytestmark = pytest.mark.once
 
 #: The beginning of each program: `make` makes a sandbox where only the kernel is to say no, and

@@ -5,8 +5,6 @@ import json
 import pytest
 from users import USERS, directory_of, run_as
 
-pytest.importorskip("sandlock")
-
 #: A host: it makes links to outside, runs guarded code, and tells its end and the names and modes
 #: of the files that there are.
 HOST = r"""

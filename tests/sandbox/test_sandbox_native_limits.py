@@ -4,19 +4,16 @@ The host watches from outside.
 """
 
 import os
-import platform
 
 import promises
 import pytest
-from raw_code import SYSTEM_CALLS, raw
+from raw_code import by_number, raw
 from users import USERS
-
-pytest.importorskip("sandlock")
 
 pytestmark = [
     pytest.mark.once,
     pytest.mark.parametrize("user", USERS),
-    pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86-64"),
+    by_number,
 ]
 
 #: The host watches, and tells what it saw and who holds the limits.
@@ -37,9 +34,7 @@ cgroup.made = lambda limits: None
 """
 
 #: Machine code, and tasks that run it on stacks of their own.
-MACHINE = (
-    SYSTEM_CALLS
-    + """
+MACHINE = """
 import mmap, signal, time
 kept = []
 def memory(size, data=b"", protection=3):
@@ -74,12 +69,9 @@ def copied(number, *arguments, code=PAUSE, alone=False):
 def told(value):
     print(json.dumps(value), flush=True)
 """
-)
 
 #: Spins in machine code until it is ended.
-COMPUTE = (
-    MACHINE
-    + """
+COMPUTE = """
 how, cpu = sys.argv[1], 0
 attempt("prlimit64", lambda: call(302, 0, cpu, (ctypes.c_ulong * 2)(900, 900), 0))
 attempt("setrlimit", lambda: call(160, cpu, (ctypes.c_ulong * 2)(900, 900)))
@@ -92,7 +84,6 @@ if how == "threads":
         assert clone(THREAD, SPIN) > 0
 ctypes.CFUNCTYPE(None)(SPIN)()
 """
-)
 
 
 @pytest.mark.slow
@@ -101,7 +92,7 @@ ctypes.CFUNCTYPE(None)(SPIN)()
     "how", ["plain", "threads", pytest.param("signals", marks=pytest.mark.slow)]
 )
 def test_cpu_seconds(user, how):
-    ran = raw(user, COMPUTE, how, limits="cpu_seconds=1", before=WATCH, after=AFTER)
+    ran = raw(user, MACHINE + COMPUTE, how, limits="cpu_seconds=1", before=WATCH, after=AFTER)
     assert ran["told"] == [], ran
     # The status of a program that a signal ended.
     ended_by = {"signals": -9}.get(how, -24)
@@ -109,9 +100,7 @@ def test_cpu_seconds(user, how):
 
 
 #: Computes for a while, with threads, processes and sessions of its own.
-SHARE = (
-    MACHINE
-    + """
+SHARE = """
 for _ in range(2):
     assert clone(THREAD, SPIN) > 0 and copied(57, code=SPIN) > 0
     assert copied(57, code=SPIN, alone=True) > 0
@@ -126,13 +115,12 @@ while time.monotonic() < end:
 told(True)
 os._exit(0)
 """
-)
 
 
 def shared(user, groups):
     """Compute under a limit of 30 %; return what the host saw."""
     before = ("" if groups else NO_GROUPS) + WATCH
-    ran = raw(user, SHARE, limits="cpu_percent=30", before=before, after=AFTER)
+    ran = raw(user, MACHINE + SHARE, limits="cpu_percent=30", before=before, after=AFTER)
     assert ran["told"], ran
     return ran["after"]
 
@@ -157,9 +145,7 @@ def test_cpu_percent_without_groups(user):
 
 
 #: Starts as many as it can in one way, 2,000 at most.
-START = (
-    MACHINE
-    + """
+START = """
 # A chain of 200 processes, each of which waits in vfork(2) for the next one:
 # mov r12, 200; dec r12; jz pause; mov eax, 58; syscall; test eax, eax; jz back to dec; pause
 CHAIN = machine_code("49c7c4c8000000" "49ffcc740bb83a0000000f0585c074f0" "b8220000000f05ebf7")
@@ -192,7 +178,6 @@ time.sleep(0.2)
 told([started, error])
 os._exit(0)
 """
-)
 
 FORKS = ["fork", "fork after a wait", "clone", "clone alone", "clone without a signal"]
 FORKS += ["clone beside", "clone3", "clone3 beside", "vfork"]
@@ -200,7 +185,7 @@ FORKS += ["clone beside", "clone3", "clone3 beside", "vfork"]
 
 def started(user, way, most):
     """Start what this way can; return what the code told, and what the host saw."""
-    code = START.replace("sys.argv[2]", str(most))
+    code = MACHINE + START.replace("sys.argv[2]", str(most))
     ran = raw(user, code, way, limits="processes=12", before=WATCH, after=AFTER)
     assert ran["told"], ran
     return ran["told"], ran["after"]
@@ -232,9 +217,7 @@ def test_threads(user, way):
 
 
 #: Opens as many as it can in one way; tells the ways in which it could raise the limit, too.
-OPEN = (
-    MACHINE
-    + """
+OPEN = """
 many, files = (ctypes.c_ulong * 2)(5000, 5000), 7
 attempt("prlimit64", lambda: call(302, 0, files, many, 0))
 attempt("setrlimit", lambda: call(160, files, many))
@@ -273,15 +256,14 @@ def error_of(act):
         time.sleep(0.06)
         os._exit(1 if passed or count == 500 else error)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-told([passed, {name: error_of(act) for name, act in ways.items()}])
+answer = [passed, {name: error_of(act) for name, act in ways.items()}]
 """
-)
 
 
 @pytest.mark.holds("kernel", promises.OPEN_FILES)
 @pytest.mark.slow
 def test_open_files(user):
-    ran = raw(user, OPEN, limits="open_files=40", before=WATCH, after=AFTER)
+    ran = raw(user, MACHINE + OPEN, limits="open_files=40", before=WATCH, after=AFTER)
     raised, errors = ran["told"]
     assert raised == [], ran
     # EMFILE; some are not there at all: ENOSYS, or EPERM.
@@ -290,9 +272,7 @@ def test_open_files(user):
 
 
 #: Uses 600 MB in one way, if it may.
-USE = (
-    MACHINE
-    + """
+USE = """
 MB, way, used, at = 1 << 20, sys.argv[1], 0, 0
 # The place of twenty more megabytes; 0 if there are none.
 def grown():
@@ -323,7 +303,6 @@ for _ in range(30):
     # Time for the host to look.
     time.sleep(0.04)
 """
-)
 
 
 @pytest.mark.slow
@@ -332,7 +311,7 @@ for _ in range(30):
 @pytest.mark.parametrize("way", ["private", "shared", "brk", "mremap"])
 def test_memory(user, way, groups):
     before = ("" if groups else NO_GROUPS) + WATCH
-    ran = raw(user, USE, way, limits="memory='100M'", before=before, after=AFTER)
+    ran = raw(user, MACHINE + USE, way, limits="memory='100M'", before=before, after=AFTER)
     seen = ran["after"]
     assert ran["told"] == [], ran
     if seen["rings"]["memory"] == "kernel":

@@ -6,14 +6,11 @@ import threading
 import time
 
 import pytest
-
-from fastaudit_rs import Limits, Sandbox, SandboxError
-
-pytest.importorskip("sandlock")
-
 from sandboxes import LOOSE, gone, of, running
 from users import USERS, run_as
 from waiting import until
+
+from fastaudit_rs import Limits, Sandbox, SandboxError
 
 #: A step that no exception ends.
 STUBBORN = """

@@ -7,13 +7,10 @@ import resource
 import time
 
 import pytest
+from sandboxes import LOOSE, gone, of
 
 from fastaudit_rs import Limits, Sandbox, SandboxError
 from fastaudit_rs.results import Result
-
-pytest.importorskip("sandlock")
-
-from sandboxes import LOOSE, gone, of
 
 pytestmark = pytest.mark.once
 

@@ -6,14 +6,11 @@ import sys
 import textwrap
 
 import pytest
-
-from fastaudit_rs import Sandbox, SandboxError
-
-pytest.importorskip("sandlock")
-
 import waiting
 from users import run_as
 from waiting import until
+
+from fastaudit_rs import Sandbox, SandboxError
 
 pytestmark = pytest.mark.once
 
