@@ -9,14 +9,14 @@ import shutil
 import socket
 import sys
 import textwrap
-import threading
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import promises
 import pytest
 from egress_servers import resolver, served
-from sandboxes import LOOSE, in_copy
+from sandboxes import LOOSE, in_copy, unguarded
 
 from fastaudit_rs import Network
 
@@ -59,14 +59,6 @@ def sandbox(make_sandbox, site):
 def told(request):
     """The parts of a request that tests compare."""
     return request.host, request.port, request.method, request.path, request.status, request.verdict
-
-
-def unguarded(sandbox, program, *args):
-    """Run a program in the sandbox, where the kernel alone says no."""
-    command = [sys.executable, "-I", "-c", program, *map(str, args)]
-    ran = sandbox.run(f"import subprocess; subprocess.run({command!r}, check=True)")
-    assert ran.success, ran.stderr
-    return ran
 
 
 def probed(sandbox, attempts):
@@ -389,22 +381,10 @@ class TestRequests:
 
     @pytest.mark.slow
     def test_of_runs_side_by_side(self, sandbox, site):
-        found = {}
         get = f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/{{}}').read()"
-        with sandbox.pool(2) as pool:
-
-            def run(name):
-                found[name] = pool.run(get.format(name)).requests
-
-            threads = [threading.Thread(target=run, args=(name,)) for name in ("one", "two")]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        assert {name: [each.path for each in made] for name, made in found.items()} == {
-            "one": ["/one"],
-            "two": ["/two"],
-        }
+        with sandbox.pool(2) as pool, ThreadPoolExecutor(2) as threads:
+            found = list(threads.map(pool.run, map(get.format, ("one", "two"))))
+        assert [[each.path for each in ran.requests] for ran in found] == [["/one"], ["/two"]]
 
     def test_of_many_bytes(self, sandbox, site):
         """Bodies go both ways piece by piece, and are counted."""
@@ -423,12 +403,8 @@ class TestRequests:
     @pytest.mark.slow
     def test_are_kept_up_to_a_number(self, sandbox, site):
         """Many that are denied hide none that is allowed."""
-        command = [sys.executable, "-I", "-c", MANY]
-        ran = sandbox.run(
-            f"import subprocess; subprocess.run({command!r}, check=True)\n"
-            f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/after').read()"
-        )
-        assert ran.success and len(ran.requests) == 1001, ran.stderr
+        ran = unguarded(sandbox, MANY, f"http://good.test:{site.port}/after")
+        assert len(ran.requests) == 1001, ran.stderr
         assert ran.requests[-1].path == "/after"
         # One of the ports is that of the name server.
         assert ran.requests_left_out == 99 and "1100 requests" in repr(ran)
@@ -444,10 +420,11 @@ class TestRequests:
         assert 0 < time.time() - request.time < 60 and 0 < request.duration < 20
 
 
-#: More denied connections than are kept.
+#: More denied connections than are kept, and one that is allowed.
 MANY = """
-import socket
+import socket, sys, urllib.request
 for port in range(1, 1101):
     with socket.socket() as made:
         made.connect_ex(("10.0.0.1", port))
+urllib.request.urlopen(sys.argv[1]).read()
 """

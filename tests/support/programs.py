@@ -5,9 +5,9 @@ import sys
 import textwrap
 
 
-def ran(code, *args, options=(), timeout=60, **kwargs):
-    """The finished process of Python code, which may be indented."""
-    command = [sys.executable, *options, "-c", textwrap.dedent(code), *map(str, args)]
+def ran(code, *args, before=(), options=(), timeout=60, **kwargs):
+    """The finished process of Python code, which may be indented, behind a command."""
+    command = [*before, sys.executable, *options, "-c", textwrap.dedent(code), *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, **kwargs)
 
 
