@@ -103,13 +103,6 @@ class TestWorker:
                 (root / "a").unlink()
                 root.rename(tmp_path / f"before-{os.urandom(4).hex()}")
 
-    def test_it_is_ended_with_the_sandbox(self, sandbox):
-        worker = worker_of(sandbox)
-        os.kill(worker, 0)
-        sandbox.close()
-        with pytest.raises(ProcessLookupError):
-            os.kill(worker, 0)
-
     @pytest.mark.slow
     def test_side_by_side(self, sandbox):
         """Runs that come at the same time do not wait for each other."""
