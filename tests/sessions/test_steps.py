@@ -170,6 +170,29 @@ def test_arrays_and_frames_go_in_and_out(session):
 
 
 @pytest.mark.parametrize(
+    ("options", "here", "there"),
+    [
+        ({"timeout": -1}, ValueError, ValueError),
+        ({"timeout": "1"}, TypeError, TypeError),
+        ({"snapshots": -1}, ValueError, ValueError),
+        ({"snapshots": "2"}, TypeError, TypeError),
+        ({"output": "much"}, ValueError, ValueError),
+        ({"output": 0}, ValueError, ValueError),
+        ({"tools": {"f": 1}}, TypeError, TypeError),
+        ({"directory": "/nowhere/at/all"}, NotADirectoryError, TypeError),
+        ({"undo_depth": -1}, TypeError, ValueError),
+        ({"undo_depth": 1.5}, TypeError, TypeError),
+        ({"calls": 0}, TypeError, ValueError),
+        ({"nonsense": 1}, TypeError, TypeError),
+    ],
+)
+def test_arguments_of_a_session_are_checked(make, place, options, here, there):
+    [name] = options
+    with pytest.raises(here if place == "here" else there, match=f"{name}|/nowhere"):
+        make(**options)
+
+
+@pytest.mark.parametrize(
     ("options", "error"),
     [
         ({"code": 1}, TypeError),

@@ -13,6 +13,18 @@ from fastaudit_rs import Policy
 LOOSE = Policy(read=["/"], native=True, commands=True, network=True, threads="inherit", env=True)
 
 
+#: Code that has got around its guard: our own connection to the host in its process, and a way to
+#: write to it.
+OURS = """
+import gc, json, os, struct, threading, time
+channel = next(found for found in gc.get_objects() if type(found).__name__ == "HostChannel")
+write = channel._connection.sendall
+def raw(head, body=b""):
+    data = (head if isinstance(head, bytes) else json.dumps(head).encode()) + b"\\n" + body
+    write(struct.pack("!Q", len(data)) + data)
+"""
+
+
 def running(mark):
     """The numbers of the processes whose command has this text."""
     found = []
