@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from egress_servers import all_of, head, served
+from egress_servers import all_of, answering, head, said, served
 
 from fastaudit_rs import Network
 from fastaudit_rs.sandbox.host.egress.rules import Rules
@@ -52,14 +52,6 @@ def refused(connected, heard, log):
         return status, request.rule or request.error
 
     return send
-
-
-def said(made, *pieces):
-    """All that comes after these bytes."""
-    with contextlib.suppress(ConnectionError):
-        for piece in pieces:
-            made.sendall(piece)
-    return all_of(made)
 
 
 def hello_for(name):
@@ -327,11 +319,8 @@ class TestFraming:
         ],
     )
     def test_of_answers(self, connected, serve, log, lines):
-        def act(one):
-            one.recv(1000)
-            one.sendall(f"HTTP/1.1 200 OK\r\n{lines}\r\n\r\n2\r\nab\r\n0\r\n\r\n".encode())
-
-        port = serve(act)
+        answer = f"HTTP/1.1 200 OK\r\n{lines}\r\n\r\n2\r\nab\r\n0\r\n\r\n"
+        port = serve(answering(answer.encode()))
         assert said(connected(port), head("GET /", port))[9:12] == b"502"
         (request,) = log.taken(wait=True)
         assert request.error == "no whole answer: it is malformed"

@@ -61,6 +61,11 @@ def told(request):
     return request.host, request.port, request.method, request.path, request.status, request.verdict
 
 
+def getting(site, path="", host="good.test"):
+    """Code that gets a path of the site."""
+    return f"import urllib.request as u; u.urlopen('http://{host}:{site.port}/{path}').read()"
+
+
 def probed(sandbox, attempts):
     """The attempts that an answer came from, and the run."""
     ran = unguarded(sandbox, PROBE, json.dumps(attempts))
@@ -289,9 +294,8 @@ for descriptor in (-1, 200):
 )
 def test_names(make_sandbox, site, host, network, status):
     """Those below a wildcard lead into no private network, and none to a blocked address."""
-    code = f"import urllib.request\nurllib.request.urlopen('http://{host}:{site.port}/here').read()"
     sandbox = make_sandbox(LOOSE.replace(network=Network(**network)))
-    ran = sandbox.run(code, value=True)
+    ran = sandbox.run(getting(site, "here", host), value=True)
     assert len(site.seen) == ran.success == (status == 200), ran.stderr
     assert ran.success or str(status) in ran.stderr
     [request] = ran.requests or [None] * (host == "localhost")
@@ -371,19 +375,18 @@ print(f"{together()} of 5, {together()} of 5, {sum(apart() for _ in range(20))} 
 class TestRequests:
     @pytest.mark.slow
     def test_of_steps(self, sandbox, site):
-        get = f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/{{}}').read()"
         with sandbox.session() as session:
             for path in ("one", "two"):
-                ran = session.run(get.format(path))
+                ran = session.run(getting(site, path))
                 assert ran.value == f"/{path}".encode(), ran.stderr
                 assert [request.path for request in ran.requests] == [f"/{path}"]
             assert session.run("1").requests == []
 
     @pytest.mark.slow
     def test_of_runs_side_by_side(self, sandbox, site):
-        get = f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/{{}}').read()"
+        codes = [getting(site, path) for path in ("one", "two")]
         with sandbox.pool(2) as pool, ThreadPoolExecutor(2) as threads:
-            found = list(threads.map(pool.run, map(get.format, ("one", "two"))))
+            found = list(threads.map(pool.run, codes))
         assert [[each.path for each in ran.requests] for ran in found] == [["/one"], ["/two"]]
 
     def test_of_many_bytes(self, sandbox, site):
@@ -411,9 +414,8 @@ class TestRequests:
         assert "99 more requests are not listed" in ran.for_model()
 
     def test_repr(self, sandbox, site):
-        code = f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/a?b').read()"
-        (request,) = sandbox.run(code).requests
-        told = sandbox.run(f"import urllib.request as u; u.urlopen('http://good.test:{site.port}')")
+        (request,) = sandbox.run(getting(site, "a?b")).requests
+        told = sandbox.run(getting(site))
         assert "1 request," in repr(told) and "request" not in told.for_model()
         where = f"GET good.test:{site.port}/a: 200, 0 bytes sent, 4 received, "
         assert repr(request).startswith(f"<Request {where}")

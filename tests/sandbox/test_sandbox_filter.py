@@ -19,24 +19,13 @@ pytestmark = [
 SEND = """
 address = ("127.0.0.1", int(sys.argv[1]))
 raw = struct.pack("=H", socket.AF_INET) + struct.pack("!H4B8x", address[1], 127, 0, 0, 1)
-FASTOPEN = 0x20000000
 def connected(protocol, family=socket.AF_INET):
     with socket.socket(family, socket.SOCK_STREAM, protocol) as to:
         to.connect(address if family == socket.AF_INET else ("::ffff:127.0.0.1", address[1]))
         return to.send(b"leaked")
-def message(text):
-    name, data = ctypes.create_string_buffer(raw, 16), ctypes.create_string_buffer(text)
-    part = (ctypes.c_ulong * 2)(ctypes.addressof(data), len(text))
-    head = (ctypes.c_ulong * 8)(ctypes.addressof(name), 16, ctypes.addressof(part), 1)
-    return head, (name, data, part)
-def fast(number, flags):
+def fast(number):
     with socket.socket() as to:
-        head, kept = message(b"leaked")
-        if number == 44:
-            return call(44, to.fileno(), kept[1], 6, flags, kept[0], 16)
-        if number == 46:
-            return call(46, to.fileno(), head, flags)
-        return call(307, to.fileno(), head, 1, flags)
+        return sent(number, to.fileno(), raw, 0x20000000)
 def lazy():
     with socket.socket() as to:
         to.setsockopt(socket.IPPROTO_TCP, 30, 1)
@@ -47,9 +36,9 @@ attempt("tcp6", lambda: connected(0, socket.AF_INET6))
 attempt("mptcp", lambda: connected(262))
 attempt("mptcp6", lambda: connected(262, socket.AF_INET6))
 attempt("smc", lambda: connected(256))
-attempt("sendto", lambda: fast(44, FASTOPEN))
-attempt("sendmsg", lambda: fast(46, FASTOPEN))
-attempt("sendmmsg", lambda: fast(307, FASTOPEN))
+attempt("sendto", lambda: fast(44))
+attempt("sendmsg", lambda: fast(46))
+attempt("sendmmsg", lambda: fast(307))
 attempt("setsockopt", lazy)
 def udp():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as to:

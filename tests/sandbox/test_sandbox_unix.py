@@ -9,6 +9,8 @@ from users import USERS, directory_of
 
 pytestmark = [
     pytest.mark.once,
+    pytest.mark.slow,
+    pytest.mark.holds("kernel", promises.UNIX),
     pytest.mark.parametrize("user", USERS),
     by_number,
 ]
@@ -58,20 +60,6 @@ def connected(kind, name):
     if call(42, to, ctypes.create_string_buffer(where, len(where)), len(where)) == -1:
         return False
     return call(1, to, ctypes.create_string_buffer(b"leaked", 6), 6)
-def message(where):
-    name = ctypes.create_string_buffer(where, len(where))
-    data = ctypes.create_string_buffer(b"leaked", 6)
-    part = (ctypes.c_ulong * 2)(ctypes.addressof(data), 6)
-    head = (ctypes.c_ulong * 8)(ctypes.addressof(name), len(where), ctypes.addressof(part), 1)
-    return head, (name, data, part)
-def sent(number, name):
-    where = address(name)
-    head, kept = message(where)
-    if number == 44:
-        return call(44, made(2), kept[1], 6, 0, kept[0], len(where))
-    if number == 46:
-        return call(46, made(2), head, 0)
-    return call(307, made(2), head, 1, 0)
 def by_descriptor(name):
     return f"/proc/self/fd/{os.open(f'{outside}/{name}', O_PATH)}"
 bases = {
@@ -89,7 +77,7 @@ for base, place in bases.items():
     attempt(f"{base}: connect datagrams", lambda: connected(2, place("datagram")))
     attempt(f"{base}: connect packets", lambda: connected(5, place("sequence")))
     for number, name in ((44, "sendto"), (46, "sendmsg"), (307, "sendmmsg")):
-        attempt(f"{base}: {name}", lambda: sent(number, place("datagram")))
+        attempt(f"{base}: {name}", lambda: sent(number, made(2), address(place("datagram"))))
 attempt("link to it: connect", lambda: connected(1, "socket"))
 os.chdir("/")
 attempt("from the root: connect", lambda: connected(1, f"{outside}/stream".lstrip("/")))
@@ -116,8 +104,6 @@ def reached(user, network):
     return ran["told"], ran["after"]
 
 
-@pytest.mark.slow
-@pytest.mark.holds("kernel", promises.UNIX)
 @pytest.mark.parametrize(
     "network",
     ["False", "True", "Network()", "Network(hosts=['127.0.0.1'], unix=['/nowhere'], listen=True)"],
@@ -126,8 +112,6 @@ def test_none_of_the_host(user, network):
     assert reached(user, network) == ([], [])
 
 
-@pytest.mark.slow
-@pytest.mark.holds("kernel", promises.UNIX)
 def test_no_others_than_the_named_one(user):
     """By its full path alone, however it is written."""
     passed, found = reached(user, "Network(hosts=[], unix=['OUTSIDE/stream'])")
@@ -160,8 +144,6 @@ for process in (int(sys.argv[1]), int(parent), 1):
 """
 
 
-@pytest.mark.slow
-@pytest.mark.holds("kernel", promises.UNIX)
 def test_no_descriptors_of_the_host(user):
     """Of the host a run has pipes alone: its streams and its report. Two are its own process's."""
     before = """
@@ -178,7 +160,5 @@ def test_no_descriptors_of_the_host(user):
             assert to == "anon_inode:[landlock-ruleset]" or to.endswith("/children"), ran
 
 
-@pytest.mark.slow
-@pytest.mark.holds("kernel", promises.UNIX)
 def test_no_descriptors_of_other_processes(user):
     assert raw(user, TAKE, "HOST")["told"] == []

@@ -47,6 +47,15 @@ def call(number, *arguments):
     sized = [each if isinstance(each, ctypes._SimpleCData | ctypes.Array) else ctypes.c_long(each)
              for each in arguments]
     return libc.syscall(ctypes.c_long(number), *sized)
+def sent(number, to, where, flags=0):
+    # By sendto, sendmsg or sendmmsg, to an address.
+    name = ctypes.create_string_buffer(where, len(where))
+    data = ctypes.create_string_buffer(b"leaked")
+    if number == 44:
+        return call(44, to, data, 6, flags, name, len(where))
+    part = (ctypes.c_ulong * 2)(ctypes.addressof(data), 6)
+    head = (ctypes.c_ulong * 8)(ctypes.addressof(name), len(where), ctypes.addressof(part), 1)
+    return call(46, to, head, flags) if number == 46 else call(307, to, head, 1, flags)
 answer = passed = []
 def attempt(name, act):
     try:
