@@ -1,35 +1,32 @@
 """The fields of a policy in a sandbox, as any user: the parts of the guard and of the kernel."""
 
-import json
 import os
-from pathlib import Path
 
 import promises
 import pytest
 from raw_code import by_number, raw
-from users import USERS, directory_of, run_as
+from users import USERS, directory_of
 
-pytestmark = [pytest.mark.once, pytest.mark.parametrize("user", USERS)]
+from fastaudit_rs import Policy
 
-#: A host: it runs code under a policy, and tells the rules of the denials and the files there are.
-HOST = """
-import json, os, sys
-from fastaudit_rs import Policy, Sandbox
-fields, code, files = map(json.loads, sys.argv[1:])
-with Sandbox(Policy(**fields)) as sandbox:
-    for name, text in files.items():
-        sandbox.write_file(name, text)
-    ran = sandbox.run(code)
-    found = {name: sandbox.read_file(name).decode("latin1") for name in sandbox.list_files()}
-print(json.dumps([[denied.rule for denied in ran.violations], found, ran.stdout, ran.stderr]))
-"""
+pytestmark = pytest.mark.once
+
+by_each_user = pytest.mark.parametrize("user", USERS)
 
 
-def guarded(user, fields, code, files=None):
-    """The rules of the denials, the files there are in the end, and the output."""
-    arguments = (json.dumps(each) for each in (fields, code, files or {}))
-    rules, found, out, err = json.loads(run_as(user, HOST, *arguments))
-    return rules, found, out + err
+@pytest.fixture
+def guarded(make_sandbox):
+    """`guarded(code, files, **fields)`: the rules of the denials, the files in the end, the run."""
+
+    def run(code, files=(), **fields):
+        sandbox = make_sandbox(Policy(**fields))
+        for name, text in dict(files).items():
+            sandbox.write_file(name, text)
+        ran = sandbox.run(code)
+        found = {name: sandbox.read_file(name).decode() for name in sandbox.list_files()}
+        return [denied.rule for denied in ran.violations], found, ran
+
+    return run
 
 
 #: Tries to write to a file by Python, in some ways.
@@ -51,24 +48,22 @@ for act in (
 
 
 @pytest.mark.holds("guard", promises.BLOCK)
-def test_block(user):
-    with directory_of(user) as base:
-        kept = Path(base, "kept")
-        kept.write_text("x")
-        code = OVERWRITE.replace("KEPT", repr(str(kept)))
-        fields = {"write": [base], "block": [str(kept)]}
-        rules, found, said = guarded(user, fields, code, {"own": "y"})
-        assert (rules, found) == (["block"] * 5, {"own": "y"}), said
-        assert kept.read_text() == "x"
+def test_block(guarded, tmp_path):
+    kept = tmp_path / "kept"
+    kept.write_text("x")
+    code = OVERWRITE.replace("KEPT", repr(str(kept)))
+    rules, found, ran = guarded(code, {"own": "y"}, write=[tmp_path], block=[kept])
+    assert (rules, found) == (["block"] * 5, {"own": "y"}), ran
+    assert kept.read_text() == "x"
 
 
 @pytest.mark.holds("guard", promises.MAX_BYTES)
-def test_max_bytes(user):
+def test_max_bytes(guarded):
     code = (
         "with open('made', 'w') as file:\n    for _ in range(20):\n        file.write('x' * 9000)"
     )
-    rules, found, said = guarded(user, {"max_bytes": 30_000}, code)
-    assert set(rules) == {"max_bytes"} and len(found["made"]) <= 30_000, said
+    rules, found, ran = guarded(code, max_bytes=30_000)
+    assert set(rules) == {"max_bytes"} and len(found["made"]) <= 30_000, ran
 
 
 STARTED = """
@@ -142,11 +137,11 @@ HELD = [
 @pytest.mark.parametrize(
     ("fields", "rule", "code"), [pytest.param(*row, marks=mark) for mark, *row in HELD]
 )
-def test_fields_that_the_guard_holds(user, fields, rule, code):
+def test_fields_that_the_guard_holds(guarded, fields, rule, code):
     files = {"kept": "x", "own": "y", "module.py": ""}
-    rules, found, said = guarded(user, {"env": False, **fields}, code, files)
-    assert set(rules) == {rule}, said
-    assert {name: found[name] for name in {*found} - {"numpy.py"}} == files, said
+    rules, found, ran = guarded(code, files, **{"env": False, **fields})
+    assert set(rules) == {rule}, ran
+    assert {name: found[name] for name in {*found} - {"numpy.py"}} == files, ran
 
 
 #: Opens, replaces and removes what the policy blocks, by system calls.
@@ -203,6 +198,7 @@ attempt("own", lambda: call(2, at("own"), 2, 0))
 @pytest.mark.slow
 @by_number
 @pytest.mark.holds("kernel", promises.BLOCK)
+@by_each_user
 def test_block_by_system_calls(user):
     """Files stay as they are and closed, also where a directory above them is moved.
 
@@ -236,6 +232,7 @@ def test_block_by_system_calls(user):
 @pytest.mark.slow
 @by_number
 @pytest.mark.holds("kernel", promises.BLOCK)
+@by_each_user
 def test_block_where_all_may_be_written(user):
     before = """
         with open("kept", "w") as file:
@@ -290,6 +287,7 @@ os._exit(0)
 @pytest.mark.slow
 @by_number
 @pytest.mark.holds("kernel", promises.STARTED)
+@by_each_user
 def test_what_is_started(user):
     with directory_of(user) as place:
         inside = raw(user, STARTS, place, after="after = sandbox.list_files()")["after"]
@@ -322,6 +320,7 @@ os.environ["LC_TIME"] = "C.UTF-8"
 @pytest.mark.slow
 @pytest.mark.holds("host", promises.HOST_ENV)
 @pytest.mark.holds("kernel", promises.HOST_ENV)
+@by_each_user
 def test_variables_of_the_host(user):
     """Also by its own files in /proc, which the kernel closes."""
     seen = raw(user, LOOK, "HOST", before=SECRETS)["told"]
@@ -332,6 +331,7 @@ def test_variables_of_the_host(user):
 @pytest.mark.slow
 @by_number
 @pytest.mark.holds("kernel", promises.HOST_ENV)
+@by_each_user
 def test_memory_of_the_host(user):
     """The host tells where a secret of its own is."""
     code = """

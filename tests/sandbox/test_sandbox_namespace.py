@@ -9,11 +9,12 @@ import promises
 import pytest
 from raw_code import by_number, raw
 from repository import ROOT
+from sandboxes import LOOSE
 from users import USERS, run_as
 
-from fastaudit_rs import Network
+from fastaudit_rs import Network, Sandbox
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 by_each_user = pytest.mark.parametrize("user", USERS)
 
@@ -61,7 +62,6 @@ def networks(user, policies):
     return json.loads(run_as(user, program))
 
 
-@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.DATA)
 @by_each_user
 def test_each_process_is_in_one_of_its_own(user):
@@ -77,14 +77,12 @@ def test_each_process_is_in_one_of_its_own(user):
     assert (there, after) == (own, [own]), "the host stays where it is"
 
 
-@pytest.mark.slow
 @by_each_user
 def test_not_with_a_network(user):
     own, _, found, _, _ = networks(user, WITH)
     assert found == {name: [own, own] for name in WITH}
 
 
-@pytest.mark.slow
 @by_number
 @pytest.mark.holds("kernel", promises.DATA)
 @by_each_user
@@ -121,16 +119,8 @@ attempt("its own", inside)
     assert (ran["told"], ran["after"]) == (["its own"], "reached by the host"), ran
 
 
-@pytest.mark.slow
-@by_each_user
-def test_run_under_a_guard(user):
+def test_run_under_a_guard():
     """A guard that lets a sandbox be run is asked nothing more for the network."""
-    program = """
-from fastaudit_rs import Policy, Sandbox
-wide = Policy(write=None, native=True, commands=True, network=True, threads="inherit", env=True)
-with Sandbox() as sandbox:
-    with wide.guard()() as guard:
+    with Sandbox() as sandbox, LOOSE.replace(write=None).guard()() as guard:
         assert sandbox.run("1").success
     assert not guard.violations
-"""
-    run_as(user, program)

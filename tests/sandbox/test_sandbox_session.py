@@ -7,7 +7,6 @@ import time
 
 import pytest
 from sandboxes import LOOSE, gone, of, running
-from users import USERS, run_as
 from waiting import until
 
 from fastaudit_rs import Limits, Sandbox, SandboxError
@@ -251,36 +250,3 @@ class TestEnds:
             assert running(of(sandbox))
             del session
             assert gone(of(sandbox))
-
-
-HOST = f"""
-from fastaudit_rs import Limits, Policy, Sandbox
-import sys
-policy = Policy(read=["/"])
-with Sandbox(policy, Limits(wall_seconds=20), confine=sys.argv[1]) as sandbox:
-    with sandbox.session(tools={{"add": lambda a: a + 1}}) as session:
-        print(session.run("x = 1; add(x)").value)
-        session.run("x = 2")
-        session.undo()
-        print(session.get("x"), session.names)
-        print(session.run({STUBBORN!r}, timeout=0.2).error.message.rpartition(": ")[2])
-        print(session.run("x").value, session.run("open('/etc/x', 'w')").returncode)
-        session.reset()
-        print(session.names, session.run("open('a', 'w').write('b')").changed)
-        print([change.kind for change in session.discard()], sandbox.list_files())
-        session.run("x = [1]")
-        kept = session.snapshot()
-        for _ in range(2):
-            session.run("x.append(2)")
-            session.restore(kept)
-            print(session.get("x"), session.run("open('/etc/x', 'w')").returncode)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("confine", ["require", "audit"])
-@pytest.mark.parametrize("user", USERS)
-def test_as_each_user(user, confine):
-    told = run_as(user, HOST, confine)
-    expected = "2\n1 ['x']\nit was undone\n1 77\n[] ['a']\n['added'] []\n"
-    assert told == expected + "[1] 77\n" * 2

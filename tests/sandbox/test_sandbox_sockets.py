@@ -5,9 +5,13 @@ import os
 import promises
 import pytest
 from raw_code import raw
-from users import USERS, directory_of, run_as
+from users import USERS, directory_of
 
-pytestmark = [pytest.mark.once, pytest.mark.parametrize("user", USERS)]
+from fastaudit_rs import Policy
+
+pytestmark = pytest.mark.once
+
+by_each_user = pytest.mark.parametrize("user", USERS)
 
 #: Networks where `sandlock` binds in the place of the process, and the one where it does not.
 NETWORKS = ["False", "True", "Network()", "Network(hosts=['127.0.0.1'], listen=True)"]
@@ -55,6 +59,7 @@ OWN = sorted(f"{name}-{kind}" for name in ("below/own", "own", "short") for kind
 
 
 @pytest.mark.slow
+@by_each_user
 @pytest.mark.holds("kernel", promises.WRITE)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_bound_where_may_be_written(user, network):
@@ -68,6 +73,7 @@ def test_bound_where_may_be_written(user, network):
     )
 
 
+@by_each_user
 def test_bound_in_a_root(user):
     """A directory of the host that the policy lets be written."""
     code = """
@@ -79,6 +85,7 @@ with socket.socket(socket.AF_UNIX) as at:
         assert os.listdir(root) == ["named"], ran
 
 
+@by_each_user
 def test_bound_anywhere(user):
     """A relative path starts at the directory of the sandbox also where all may be written."""
     code = """
@@ -90,6 +97,7 @@ with socket.socket(socket.AF_UNIX) as at:
     assert inside == ["short"] and "short" not in beside, ran
 
 
+@by_each_user
 def test_the_host_keeps_its_own_ways(user):
     """It binds where it likes, and keeps its current directory, while a sandbox runs."""
     after = """
@@ -102,14 +110,9 @@ after = [os.getcwd(), os.path.exists("theirs")]
     assert ran["after"] == [ran["before"], True]
 
 
-def test_bound_by_guarded_code(user):
+def test_bound_by_guarded_code(make_sandbox):
     """Under a plain policy the guard allows it, in the directory of the sandbox."""
-    program = """
-import os
-from fastaudit_rs import Policy, Sandbox
-with Sandbox(Policy()) as sandbox:
+    sandbox = make_sandbox(Policy())
     ran = sandbox.run("import socket; socket.socket(socket.AF_UNIX).bind('named')")
     assert ran.success, ran.stderr
     assert (sandbox.directory / "named").is_socket() and not os.path.exists("named")
-"""
-    run_as(user, program)
