@@ -61,8 +61,8 @@ def test_a_manager_of_containers(daemon):
         assert daemon.asked[-1]["Image"] == "python:3.13"
 
 
+@pytest.mark.slow
 class TestRuns:
-    @pytest.mark.slow
     def test_a_program(self, make):
         sandbox = make()
         ran = sandbox.run(
@@ -75,14 +75,12 @@ class TestRuns:
         assert (ran.success, ran.value, ran.violations, ran.confined) == (True, 42, [], True)
         assert os.listdir(sandbox.directory.parent) == ["work"]
 
-    @pytest.mark.slow
     def test_a_denial(self, make, tmp_path):
         ran = make(Policy()).run(f"open({str(tmp_path / 'a')!r}, 'w')")
         assert ran.returncode == 77
         assert [denied.path for denied in ran.violations] == [str(tmp_path / "a")]
         assert list(tmp_path.iterdir()) == []
 
-    @pytest.mark.slow
     def test_files(self, make, tmp_path):
         (tmp_path / "helper.py").write_text("VALUE = 7")
         sandbox = make(path=[tmp_path])
@@ -91,7 +89,6 @@ class TestRuns:
         assert (ran.success, ran.changed, ran.violations) == (True, ["out"], []), ran
         assert sandbox.read_file("out") == b"x" * 7
 
-    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("code", "status"),
         [
@@ -106,6 +103,7 @@ class TestRuns:
         assert (ran.returncode, ran.killed_by) == (status, None)
 
 
+@pytest.mark.slow
 class TestLimits:
     @pytest.mark.parametrize(
         ("limits", "code"),
@@ -117,7 +115,6 @@ class TestLimits:
         ],
         ids=["wall_seconds", "output", "disk", "cpu_seconds"],
     )
-    @pytest.mark.slow
     def test_what_ends_a_run(self, make, limits, code):
         ran = make(**limits).run(code)
         assert limits.keys() == {ran.killed_by}
@@ -126,13 +123,11 @@ class TestLimits:
             assert ran.returncode == -9 and ran.duration < (10 if containers.IMAGE else 4)
         assert "output" not in limits or len(ran.stdout) == 1 << 20
 
-    @pytest.mark.slow
     def test_a_kill_without_a_limit_on_memory(self, make):
         kill = "import subprocess; subprocess.run(['sh', '-c', 'kill -KILL $PPID'])"
         ran = make(memory=None).run(kill)
         assert (ran.returncode, ran.killed_by) == (-9, None)
 
-    @pytest.mark.slow
     def test_an_interrupt(self, make, monkeypatch):
         """The container goes with what waits for it."""
         import fastaudit_rs.sandbox.host.docker
@@ -147,6 +142,7 @@ class TestLimits:
         assert time.monotonic() - begun < 10
 
 
+@pytest.mark.slow
 class TestAsked:
     """The requests to the daemon."""
 
@@ -156,7 +152,6 @@ class TestAsked:
         host = daemon.asked[-1]["HostConfig"]
         return sandbox, host, {each["Target"]: each for each in host["Mounts"]}
 
-    @pytest.mark.slow
     def test_little_power(self, make, daemon, monkeypatch):
         monkeypatch.setenv("API_KEY", "secret")
         limits = {"memory": "300M", "cpu_percent": 50, "processes": 20, "open_files": 40}
@@ -177,7 +172,6 @@ class TestAsked:
         assert {"HOME", "TMPDIR"} <= names
         assert not names & {"API_KEY", "PATH"}
 
-    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("network", "mode"),
         [
@@ -196,7 +190,6 @@ class TestAsked:
         _, host, _ = self.asked(make, daemon, LOOSE.replace(network=network))
         assert host["NetworkMode"] == mode
 
-    @pytest.mark.slow
     def test_mounts(self, make, daemon, tmp_path):
         """Nothing but what the policy names."""
         for name in ("in", "out", "out/hidden"):
@@ -232,21 +225,20 @@ class TestAsked:
         *places, _, _, _ = found
         assert places == sorted(places)
 
-    @pytest.mark.slow
     def test_the_root_is_that_of_the_image(self, make, daemon):
         sandbox, _, found = self.asked(make, daemon, LOOSE.replace(read=["/"], write=["/"]))
         named = {place for place, each in found.items() if each["Type"] == "bind"}
         job = {f"/fastaudit-rs/{name}" for name in ("input", "job", "report")}
         assert named == {str(sandbox.directory), *job}
 
+
+class TestHost:
     def test_explain(self, make):
         told = make(LOOSE.replace(network=False)).explain()
         assert told["write"] == told["network"] == "guard and container"
         assert (told["privileges"], told["other_processes"]) == ("container", "guard and container")
         assert (told["memory"], told["disk"], told["imports"]) == ("container", "host", "guard")
 
-
-class TestErrors:
     def test_no_image(self, make, daemon):
         sandbox = make()
         daemon.fails = "No such image: python:3.13"

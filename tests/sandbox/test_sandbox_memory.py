@@ -1,21 +1,22 @@
 """The memory of a sandbox, and its limits without the kernel part, as any user."""
 
 import json
-import subprocess
-import sys
 import textwrap
-import time
 from pathlib import Path
 
 import promises
 import pytest
+from programs import ran
 from raw_code import raw
 from users import USERS, run_as
+from waiting import until
 
 from fastaudit_rs import Limits, Policy, Sandbox
 from fastaudit_rs.sandbox.host import cgroup
 
 pytestmark = pytest.mark.once
+
+by_group = pytest.mark.skipif(not cgroup.are_there(), reason="no control groups can be made here")
 
 #: Ways to use 900 MB that no count of private memory sees, under a limit of 200 MB.
 HUNGRY = {
@@ -86,20 +87,18 @@ def test_pipes_are_small(user):
 
 
 @pytest.mark.slow
+@by_group
 def test_memory_that_is_reserved(make_sandbox):
     """Common libraries reserve much more than they use."""
-    if not cgroup.are_there():
-        pytest.skip("this user can make no control groups here")
     ran = make_sandbox(memory="200M").run("import mmap; place = mmap.mmap(-1, 500 << 20)")
     assert ran.success, ran
     assert make_sandbox(memory="200M").run("x = bytearray(10**9)").killed_by == "memory"
 
 
 @pytest.mark.slow
+@by_group
 def test_a_kill_is_told(make_sandbox):
     """Also of a program that the code started; a `MemoryError` is not a kill."""
-    if not cgroup.are_there():
-        pytest.skip("this user can make no control groups here")
     sandbox = make_sandbox(memory="200M")
     code = """if 1:
         import os
@@ -117,10 +116,9 @@ def test_a_kill_is_told(make_sandbox):
 
 
 @pytest.mark.slow
+@by_group
 def test_groups_are_removed(monkeypatch):
     """After runs, kills and at the end; also those that a killed host left behind."""
-    if not cgroup.are_there():
-        pytest.skip("this user can make no control groups here")
     made = []
     make = cgroup.made
     monkeypatch.setattr(cgroup, "made", lambda limits: made.append(make(limits)) or made[-1])
@@ -232,16 +230,10 @@ with Sandbox(Policy()) as sandbox:
 
 
 @pytest.mark.slow
+@by_group
 def test_a_killed_host_leaves_an_empty_group():
-    host = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True)
-    paths = list(map(Path, host.stdout.split()))
-    if not paths:
-        pytest.skip("this user can make no control groups here")
-    deadline = time.monotonic() + 5
-    for path in paths:
-        while (path / "cgroup.procs").read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+    for path in map(Path, ran(KILLED).stdout.split()):
+        assert until(lambda path=path: not (path / "cgroup.procs").read_text(), 5)
         # It is younger than the ones that are removed.
         cgroup._sweep(path.parent)
         assert path.exists()

@@ -12,6 +12,7 @@ from users import USERS
 
 pytestmark = [
     pytest.mark.once,
+    pytest.mark.slow,
     pytest.mark.parametrize("user", USERS),
     by_number,
 ]
@@ -70,6 +71,15 @@ def told(value):
     print(json.dumps(value), flush=True)
 """
 
+
+def watched(user, code, given="", *, limits, groups=True):
+    """Run it under limits, without control groups if so asked; tell what the host saw, too."""
+    before = ("" if groups else NO_GROUPS) + WATCH
+    ran = raw(user, MACHINE + code, given, limits=limits, before=before, after=AFTER)
+    assert ran["told"] is not None, ran
+    return ran
+
+
 #: Spins in machine code until it is ended.
 COMPUTE = """
 how, cpu = sys.argv[1], 0
@@ -86,13 +96,10 @@ ctypes.CFUNCTYPE(None)(SPIN)()
 """
 
 
-@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.CPU)
-@pytest.mark.parametrize(
-    "how", ["plain", "threads", pytest.param("signals", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("how", ["plain", "threads", "signals"])
 def test_cpu_seconds(user, how):
-    ran = raw(user, MACHINE + COMPUTE, how, limits="cpu_seconds=1", before=WATCH, after=AFTER)
+    ran = watched(user, COMPUTE, how, limits="cpu_seconds=1")
     assert ran["told"] == [], ran
     # The status of a program that a signal ended.
     ended_by = {"signals": -9}.get(how, -24)
@@ -117,28 +124,18 @@ os._exit(0)
 """
 
 
-def shared(user, groups):
-    """Compute under a limit of 30 %; return what the host saw."""
-    before = ("" if groups else NO_GROUPS) + WATCH
-    ran = raw(user, MACHINE + SHARE, limits="cpu_percent=30", before=before, after=AFTER)
-    assert ran["told"], ran
-    return ran["after"]
-
-
-@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.SHARE)
 def test_cpu_percent(user):
-    seen = shared(user, groups=True)
+    seen = watched(user, SHARE, limits="cpu_percent=30")["after"]
     if "cpu" not in seen["counted"]:
         pytest.skip("this user can make no control groups here")
     assert seen["rings"]["cpu_percent"] == "kernel"
     assert seen["cores"] < 0.42, seen
 
 
-@pytest.mark.slow
 @pytest.mark.holds("host", promises.SHARE)
 def test_cpu_percent_without_groups(user):
-    seen = shared(user, groups=False)
+    seen = watched(user, SHARE, limits="cpu_percent=30", groups=False)["after"]
     assert seen["rings"]["cpu_percent"] == "host, each core by itself"
     # It takes a while to stop them all.
     assert seen["cores"] < 0.7 * (os.cpu_count() or 1), seen
@@ -185,13 +182,10 @@ FORKS += ["clone beside", "clone3", "clone3 beside", "vfork"]
 
 def started(user, way, most):
     """Start what this way can; return what the code told, and what the host saw."""
-    code = MACHINE + START.replace("sys.argv[2]", str(most))
-    ran = raw(user, code, way, limits="processes=12", before=WATCH, after=AFTER)
-    assert ran["told"], ran
+    ran = watched(user, START.replace("sys.argv[2]", str(most)), way, limits="processes=12")
     return ran["told"], ran["after"]
 
 
-@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.PROCESSES)
 @pytest.mark.parametrize("way", FORKS)
 def test_processes(user, way):
@@ -204,7 +198,6 @@ def test_processes(user, way):
     assert error == 38 or seen["processes"] > 6, (count, seen)
 
 
-@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.PROCESSES)
 @pytest.mark.parametrize("way", ["threads", "threads of clone3"])
 def test_threads(user, way):
@@ -261,9 +254,8 @@ answer = [passed, {name: error_of(act) for name, act in ways.items()}]
 
 
 @pytest.mark.holds("kernel", promises.OPEN_FILES)
-@pytest.mark.slow
 def test_open_files(user):
-    ran = raw(user, MACHINE + OPEN, limits="open_files=40", before=WATCH, after=AFTER)
+    ran = watched(user, OPEN, limits="open_files=40")
     raised, errors = ran["told"]
     assert raised == [], ran
     # EMFILE; some are not there at all: ENOSYS, or EPERM.
@@ -305,13 +297,11 @@ for _ in range(30):
 """
 
 
-@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.MEMORY)
 @pytest.mark.parametrize("groups", [True, False], ids=["groups", "no groups"])
 @pytest.mark.parametrize("way", ["private", "shared", "brk", "mremap"])
 def test_memory(user, way, groups):
-    before = ("" if groups else NO_GROUPS) + WATCH
-    ran = raw(user, MACHINE + USE, way, limits="memory='100M'", before=before, after=AFTER)
+    ran = watched(user, USE, way, limits="memory='100M'", groups=groups)
     seen = ran["after"]
     assert ran["told"] == [], ran
     if seen["rings"]["memory"] == "kernel":
