@@ -13,13 +13,12 @@ from fastaudit_rs.adapters.steps import Steps, as_data, described
 from fastaudit_rs.sessions.base import Session
 
 POLICY = Policy.preset("workspace")
+MAKE = Steps
 
 
 @pytest.fixture
-def steps(place):
-    steps = Steps(POLICY, place)
-    yield steps
-    steps.close()
+def steps(make):
+    return make()
 
 
 def test_steps_take_turns_in_the_order_that_they_were_asked_for(steps):

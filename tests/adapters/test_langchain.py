@@ -23,19 +23,7 @@ from fastaudit_rs.adapters.langchain import python_tool
 pytestmark = pytest.mark.slow
 
 POLICY = Policy.preset("workspace")
-
-
-@pytest.fixture
-def make(place):
-    made = []
-
-    def make(**options):
-        made.append(python_tool(POLICY, place, **options))
-        return made[-1]
-
-    yield make
-    for tool in made:
-        tool.close()
+MAKE = python_tool
 
 
 class Scripted(GenericFakeChatModel):

@@ -17,19 +17,7 @@ from fastaudit_rs.adapters.smolagents import (  # noqa: E402
 pytestmark = pytest.mark.slow
 
 POLICY = Policy.preset("workspace")
-
-
-@pytest.fixture
-def make(place):
-    made = []
-
-    def make(policy=POLICY, **options):
-        made.append(GuardedExecutor(policy, place, **options))
-        return made[-1]
-
-    yield make
-    for executor in made:
-        executor.cleanup()
+MAKE = GuardedExecutor
 
 
 @pytest.fixture

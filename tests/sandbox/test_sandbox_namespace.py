@@ -3,89 +3,70 @@
 It stands behind the filter of system calls, where the system lets the host's user make one.
 """
 
-import json
+import os
+import subprocess
 
 import promises
 import pytest
 from raw_code import by_number, raw
-from repository import ROOT
-from sandboxes import LOOSE
-from users import USERS, run_as
+from sandboxes import LOOSE, of, running
+from users import USERS
 
-from fastaudit_rs import Network, Sandbox
+from fastaudit_rs import Network, Policy, Sandbox
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
-by_each_user = pytest.mark.parametrize("user", USERS)
 
-#: A host: it tells its network, whether it may make another, those of the processes of its
-#: sandboxes, and those of its own threads while they are there and after.
-HOST = """
-import json, os, subprocess, sys
-sys.path.insert(0, {support!r})
-from fastaudit_rs import Network, Policy, Sandbox
-from sandboxes import of, running
-def threads():
-    return sorted({{os.readlink(f"/proc/self/task/{{each}}/ns/net")
-                    for each in os.listdir("/proc/self/task")}})
-def networks(sandbox):
-    assert sandbox.run("1").success
-    return [os.readlink(f"/proc/{{each}}/ns/net") for each in running(of(sandbox))]
-own = os.readlink("/proc/self/ns/net")
-may = subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode == 0
-found = {{}}
-for name, fields in {policies!r}.items():
-    policy = Policy.preset("sandbox").replace(**fields)
-    with Sandbox(policy) as sandbox, Sandbox(policy) as other:
-        found[name] = networks(sandbox) + networks(other)
-        there = os.readlink("/proc/self/ns/net")
-print(json.dumps([own, may, found, there, threads()]))
-"""
-
-#: The fields of policies without a network, and of others.
-WITHOUT = {
-    "in places": {"network": False},
-    "anywhere": {"network": False, "write": None},
-    "Unix sockets": {"network": Network(hosts=[], unix=["/run"])},
-}
-WITH = {
-    "all": {"network": True},
-    "hosts": {"network": Network(hosts=["127.0.0.1"])},
-    "names": {"network": Network(hosts=["example.com"], lookup=False)},
-    "ports": {"network": Network(hosts=[], listen=["127.0.0.1"])},
-}
+def network(process="self"):
+    return os.readlink(f"/proc/{process}/ns/net")
 
 
-def networks(user, policies):
-    """The tellings of a host of this user."""
-    program = HOST.format(support=str(ROOT / "tests/support"), policies=policies)
-    return json.loads(run_as(user, program))
+def networks(fields):
+    """The networks of the processes of two sandboxes; the host stays where it is."""
+    own, policy = network(), Policy.preset("sandbox").replace(**fields)
+    with Sandbox(policy) as one, Sandbox(policy) as other:
+        assert one.run("1").success and other.run("1").success
+        assert network() == own
+        found = [network(process) for each in (one, other) for process in running(of(each))]
+    assert {network(f"self/task/{each}") for each in os.listdir("/proc/self/task")} == {own}
+    return found
 
 
 @pytest.mark.holds("kernel", promises.DATA)
-@by_each_user
-def test_each_process_is_in_one_of_its_own(user):
-    own, may, found, there, after = networks(user, WITHOUT)
-    if user == "root" and not may:
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"network": False},
+        {"network": False, "write": None},
+        {"network": Network(hosts=[], unix=["/run"])},
+    ],
+    ids=["in places", "anywhere", "Unix sockets"],
+)
+def test_each_process_is_in_one_of_its_own(fields):
+    may = not subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode
+    if os.geteuid() == 0 and not may:
         pytest.skip("networks cannot be made here")
-    for made in found.values():
-        assert len(made) == 2
-        if may:
-            assert len({own, *made}) == 3, (own, found)
-        else:
-            assert set(made) == {own}
-    assert (there, after) == (own, [own]), "the host stays where it is"
+    found = networks(fields)
+    assert len(found) == 2
+    assert len({network(), *found}) == 3 if may else {*found} == {network()}, found
 
 
-@by_each_user
-def test_not_with_a_network(user):
-    own, _, found, _, _ = networks(user, WITH)
-    assert found == {name: [own, own] for name in WITH}
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        True,
+        Network(hosts=["127.0.0.1"]),
+        Network(hosts=["example.com"], lookup=False),
+        Network(hosts=[], listen=["127.0.0.1"]),
+    ],
+)
+def test_not_with_a_network(allowed):
+    assert networks({"network": allowed}) == [network()] * 2
 
 
 @by_number
 @pytest.mark.holds("kernel", promises.DATA)
-@by_each_user
+@pytest.mark.parametrize("user", USERS)
 def test_the_filter_holds_as_well(user):
     """No sockets of the internet, no names of the host's, and Unix sockets as before."""
     code = """

@@ -21,6 +21,9 @@ test_sandbox_fields.py::test_fields_that_the_guard_holds
 test_sandbox_fields.py::test_max_bytes
 test_sandbox_files.py
 test_sandbox_names.py
+test_sandbox_memory.py::test_limits_without_the_kernel_part
+test_sandbox_namespace.py::test_each_process_is_in_one_of_its_own
+test_sandbox_namespace.py::test_not_with_a_network
 test_sandbox_namespace.py::test_run_under_a_guard
 test_sandbox_review.py::test_discard
 test_sandbox_session.py::TestEnds::test_a_limit_that_is_ignored

@@ -11,6 +11,7 @@ import time
 
 import pytest
 from programs import printed
+from steps import value
 from waiting import until
 
 from fastaudit_rs import AuditDenied, Policy
@@ -27,12 +28,6 @@ def directory(tmp_path):
 def session(directory):
     with Policy(write=[str(directory)]).session(directory=directory) as session:
         yield session
-
-
-def value(session, code, **options):
-    result = session.run(code, **options)
-    assert result.error is None, result.error.traceback
-    return result.value
 
 
 def test_an_event_loop_that_a_step_closed_is_replaced(session):

@@ -4,12 +4,7 @@ import gc
 import weakref
 
 import pytest
-
-
-def value(session, code):
-    ran = session.run(code)
-    assert ran.error is None, ran.error
-    return ran.value
+from steps import value
 
 
 def test_a_state_is_gone_back_to_any_number_of_times(session):

@@ -6,15 +6,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from steps import value
 
 from fastaudit_rs import AuditDenied
 from fastaudit_rs.sessions.shown import COUNT
-
-
-def value(session, code, **options):
-    result = session.run(code, **options)
-    assert result.error is None, result.error.traceback
-    return result.value
 
 
 def test_names_imports_and_the_directory_last(session):
