@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -23,19 +23,7 @@ from fastaudit_rs.adapters.langchain import python_tool
 pytestmark = pytest.mark.slow
 
 POLICY = Policy.preset("workspace")
-
-
-@pytest.fixture
-def make(place):
-    made = []
-
-    def make(**options):
-        made.append(python_tool(POLICY, place, **options))
-        return made[-1]
-
-    yield make
-    for tool in made:
-        tool.close()
+MAKE = python_tool
 
 
 class Scripted(GenericFakeChatModel):
@@ -143,11 +131,8 @@ def test_threads_take_turns(make):
     tool = make()
     tool.invoke({"code": "n = 0"})
     code = "import time\nm = n\ntime.sleep(0.01)\nn = m + 1"
-    threads = [threading.Thread(target=tool.invoke, args=({"code": code},)) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(5) as threads:
+        list(threads.map(tool.invoke, [{"code": code}] * 5))
     assert tool.invoke({"code": "n"}) == "value:\n5"
 
 

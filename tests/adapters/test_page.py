@@ -1,16 +1,14 @@
 """The examples of docs/adapters.md, and its list of smolagents' tests."""
 
 import re
-import subprocess
-import sys
 
 import pytest
+from programs import printed
 from repository import ROOT
 
 PAGE = (ROOT / "docs" / "adapters.md").read_text()
 EXAMPLE = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 EXAMPLES = EXAMPLE.findall(PAGE)
-QUIET = f"-Wignore:Python 3.{sys.version_info.minor} cannot watch calls:RuntimeWarning"
 
 
 @pytest.mark.slow
@@ -20,10 +18,7 @@ def test_example(code, output, tmp_path):
         pytest.importorskip(package)
     if "sandbox" in code:
         pytest.importorskip("sandlock")
-    ran = subprocess.run(
-        [sys.executable, QUIET, "-c", code], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert (ran.stdout, ran.stderr) == (output, "")
+    assert printed(code, cwd=tmp_path) == output
 
 
 def test_every_example_is_run():

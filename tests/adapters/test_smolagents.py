@@ -17,19 +17,7 @@ from fastaudit_rs.adapters.smolagents import (  # noqa: E402
 pytestmark = pytest.mark.slow
 
 POLICY = Policy.preset("workspace")
-
-
-@pytest.fixture
-def make(place):
-    made = []
-
-    def make(policy=POLICY, **options):
-        made.append(GuardedExecutor(policy, place, **options))
-        return made[-1]
-
-    yield make
-    for executor in made:
-        executor.cleanup()
+MAKE = GuardedExecutor
 
 
 @pytest.fixture
@@ -276,14 +264,6 @@ class TestAuthorizedImports:
     def test_all(self, make):
         make(authorized_imports=["*"])("import wave")
 
-    def test_a_package_that_is_not_installed(self):
-        with pytest.raises(InterpreterError, match="Non-installed authorized modules: no_such: "):
-            GuardedExecutor(POLICY, authorized_imports=["os.*", "no_such.part"])
-
-    def test_a_name_in_the_place_of_a_list(self):
-        with pytest.raises(TypeError, match=r"write \['os'\]"):
-            GuardedExecutor(POLICY, authorized_imports="os")
-
 
 def test_a_session_of_the_host():
     with POLICY.session() as session:
@@ -304,21 +284,23 @@ def test_a_step_of_a_session_of_the_host_has_a_limit():
             GuardedExecutor(session, timeout=None)("while True: pass")
 
 
-def test_wrong_arguments():
-    with pytest.raises(ValueError, match="timeout must be positive"):
-        GuardedExecutor(POLICY, timeout=0)
-    with pytest.raises(ValueError, match="place must be 'here' or 'sandbox', not 'there'"):
-        GuardedExecutor(POLICY, "there")
-    with pytest.raises(TypeError, match="policy must be a Policy or a Session, not str"):
-        GuardedExecutor("workspace")
-    with pytest.raises(TypeError, match="limits"):
-        GuardedExecutor(POLICY, limits=1)
-
-
-def test_wrong_arguments_of_a_sandbox():
-    pytest.importorskip("sandlock")
-    with pytest.raises(TypeError, match="no_such"):
-        GuardedExecutor(POLICY, "sandbox", no_such=1)
+@pytest.mark.parametrize(
+    ("arguments", "error", "told"),
+    [
+        ({"timeout": 0}, ValueError, "timeout must be positive"),
+        ({"place": "there"}, ValueError, "place must be 'here' or 'sandbox', not 'there'"),
+        ({"policy": "workspace"}, TypeError, "policy must be a Policy or a Session, not str"),
+        ({"limits": 1}, TypeError, "limits"),
+        ({"authorized_imports": "os"}, TypeError, r"write \['os'\]"),
+        ({"authorized_imports": ["os.*", "no_such.part"]}, InterpreterError, "modules: no_such: "),
+        ({"place": "sandbox", "no_such": 1}, TypeError, "no_such"),
+    ],
+)
+def test_wrong_arguments(arguments, error, told):
+    if arguments.get("place") == "sandbox":
+        pytest.importorskip("sandlock")
+    with pytest.raises(error, match=told):
+        GuardedExecutor(**{"policy": POLICY, **arguments})
 
 
 def test_a_class_that_raises_does_not_end_the_host(executor):

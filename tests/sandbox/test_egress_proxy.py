@@ -2,19 +2,16 @@
 
 import contextlib
 import ipaddress
-import logging
 import socket
 import struct
 import threading
 import time
 
 import pytest
-from egress_servers import all_of, head, served
-
-pytest.importorskip("h11")
+from egress_servers import all_of, answering, head, said, served
 
 from fastaudit_rs import Network
-from fastaudit_rs.sandbox.host.egress.log import WAITING, WaitingConnection, Wanted
+from fastaudit_rs.sandbox.host.egress.log import KEPT, WAITING, Log, WaitingConnection, Wanted
 from fastaudit_rs.sandbox.host.egress.rules import FIRST, NAMES, Names, Question, Rules, address_of
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
@@ -24,11 +21,10 @@ class TestHTTP:
     def test_many_in_one_connection(self, connected, log):
         """Also those that are sent before the answers to others."""
         with served() as site:
-            made = connected(site.port)
-            made.sendall(head("GET /1", site.port) + head("HEAD /2", site.port))
-            made.sendall(head("POST /3", site.port, "Content-Length: 3") + b"abc")
-            made.sendall(head("GET /4", site.port, "Connection: close"))
-            assert all_of(made).count(b"HTTP/1.1 200") == 4
+            pieces = [head("GET /1", site.port) + head("HEAD /2", site.port)]
+            pieces += [head("POST /3", site.port, "Content-Length: 3") + b"abc"]
+            pieces += [head("GET /4", site.port, "Connection: close")]
+            assert said(connected(site.port), *pieces).count(b"HTTP/1.1 200") == 4
         assert [each[1] for each in site.seen] == ["/1", "/2", "/3", "/4"]
         told = [(each.method, each.path, each.sent, each.received) for each in log.taken(wait=True)]
         assert told == [
@@ -76,7 +72,7 @@ class TestHTTP:
         assert (request.status, request.sent, request.received) == (101, 3, 8)
 
     @pytest.mark.parametrize(
-        ("said", "status"),
+        ("answer", "status"),
         [
             (b"", 502),
             (b"\0\1\2", 502),
@@ -87,15 +83,9 @@ class TestHTTP:
         ],
         ids=["nothing", "other", "two lengths", "a long header", "too short", "no chunk"],
     )
-    def test_with_bad_servers(self, connected, serve, log, said, status):
-        def act(one):
-            one.recv(1000)
-            one.sendall(said)
-
-        port = serve(act)
-        made = connected(port)
-        made.sendall(head("GET /", port))
-        assert all_of(made).startswith(b"HTTP/1.1 %d" % status)
+    def test_with_bad_servers(self, connected, serve, log, answer, status):
+        port = serve(answering(answer))
+        assert said(connected(port), head("GET /", port)).startswith(b"HTTP/1.1 %d" % status)
         (request,) = log.taken(wait=True)
         assert request.status == (None if status == 502 else status)
         assert request.error.startswith("no whole answer")
@@ -176,31 +166,10 @@ class TestHTTP:
 
 
 class TestOthers:
-    @pytest.mark.parametrize(
-        "said",
-        [b"\x16\x03\x01\x00\x05\xff\xff\xff\xff\xff", b"\x16\x03", b"\x16\x03\x01\xff\xff" * 20000],
-        ids=["no handshake", "the beginning", "too long"],
-    )
-    def test_malformed_tls(self, connected, serve, log, caplog, said):
-        heard = []
-        port = serve(lambda one: heard.append(one.recv(1000)))
-        made = connected(port)
-        with contextlib.suppress(ConnectionError):
-            made.sendall(said)
-            made.shutdown(socket.SHUT_WR)
-        assert all_of(made) == b""
-        (request,) = log.taken(wait=True)
-        assert request.error == "the beginning of TLS is not understood" and heard == []
-        assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
-
     @pytest.mark.parametrize("piece", [b"\r\n" * 1000, b"GET" * 1000, b"GET /" + b"x" * 1000])
     def test_beginnings_without_an_end(self, connected, log, piece):
         """The host keeps a part of it, and ends the connection."""
-        made = connected(80)
-        with contextlib.suppress(ConnectionError):
-            for _ in range(1000):
-                made.sendall(piece)
-        assert all_of(made)[:10] in (b"", b"HTTP/1.1 4")
+        assert said(connected(80), *[piece] * 1000)[:10] in (b"", b"HTTP/1.1 4")
         (request,) = log.taken(wait=True)
         assert request.error == "the request is malformed"
 
@@ -232,9 +201,7 @@ class TestOthers:
     def test_a_server_that_is_not_there(self, connected, log):
         with socket.create_server(("127.0.0.1", 0)) as gone:
             port = gone.getsockname()[1]
-        made = connected(port)
-        made.sendall(b"\0abc")
-        assert all_of(made) == b""
+        assert said(connected(port), b"\0abc") == b""
         (request,) = log.taken(wait=True)
         assert "good.test cannot be reached" in request.error and request.verdict == "allowed"
 
@@ -308,6 +275,35 @@ class TestNames:
         """EDNS of a question, RFC 6891, is no error."""
         question = Question(asked("good.test", more=b"\0\0)\x10\0" + bytes(6), counts=(1, 0, 0, 1)))
         assert question.name == "good.test" and question.wants_ipv4
+
+
+class TestRequests:
+    def told(self, log):
+        found = [(each.host, each.verdict) for each in log.taken(wait=False)]
+        return found, log.left_out
+
+    @pytest.mark.parametrize("are_late", [False, True])
+    def test_denied_ones_hide_no_others(self, are_late):
+        """Neither those that are denied at once, nor those that began."""
+        log = Log()
+        for number in range(3 * KEPT):
+            if are_late:
+                log.begin(f"{number}.test", 80).rule = "network.hosts"
+            else:
+                log.deny(f"{number}.test", None, "network.hosts")
+        log.begin("good.test", 80)
+        found, left_out = self.told(log)
+        assert found[-1] == ("good.test", "allowed") and found[0] == ("0.test", "denied")
+        assert len(found) <= 2 * KEPT and len(found) + left_out == 3 * KEPT + 1
+
+    def test_allowed_ones_hide_no_others(self):
+        log = Log()
+        for number in range(KEPT + 5):
+            log.begin(f"{number}.test", 80)
+        log.deny("bad.test", None, "network.hosts")
+        found, left_out = self.told(log)
+        assert len(found) == KEPT + 1 and found[-1] == ("bad.test", "denied") and left_out == 5
+        assert self.told(log) == ([], 0)
 
 
 def test_few_connections_wait_at_a_time(log, monkeypatch):

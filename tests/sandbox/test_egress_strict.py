@@ -2,18 +2,16 @@
 
 import contextlib
 import ipaddress
+import logging
 import socket
 import ssl
 import sys
 import time
 
 import pytest
-from egress_servers import all_of, head, served
+from egress_servers import all_of, answering, head, said, served
 
 from fastaudit_rs import Network
-
-pytest.importorskip("h11")
-
 from fastaudit_rs.sandbox.host.egress.rules import Rules
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
@@ -35,12 +33,25 @@ def heard(serve):
     return serve(act), found
 
 
-def said(made, *pieces):
-    """All that comes after these bytes."""
-    with contextlib.suppress(ConnectionError):
-        for piece in pieces:
-            made.sendall(piece)
-    return all_of(made)
+@pytest.fixture
+def refused(connected, heard, log):
+    """`refused(*pieces)`: the status that answers them, and why; the server hears nothing."""
+    port, found = heard
+
+    def send(*pieces, silence=0, is_all=False):
+        made = connected(port)
+        time.sleep(silence)
+        with contextlib.suppress(ConnectionError):
+            for piece in pieces:
+                made.sendall(piece.replace(b"{port}", b"%d" % port))
+            if is_all:
+                made.shutdown(socket.SHUT_WR)
+        status = all_of(made)[9:12]
+        (request,) = log.taken(wait=True)
+        assert request.status is None and request.host.isprintable() and not any(found)
+        return status, request.rule or request.error
+
+    return send
 
 
 def hello_for(name):
@@ -53,6 +64,9 @@ def hello_for(name):
     assert asked.encode() in data
     return data.replace(asked.encode(), name)
 
+
+MALFORMED = "the request is malformed"
+NO_TLS = "the beginning of TLS is not understood"
 
 HOST = "Host: other.test\r\n\r\n"
 
@@ -102,16 +116,9 @@ OF_OTHERS = [
 
 class TestBeginnings:
     @pytest.mark.parametrize("text", LIKE_REQUESTS)
-    def test_like_requests_are_refused(self, connected, heard, log, text):
-        port, found = heard
-        made = connected(port)
-        made.sendall(text.encode("latin-1"))
-        if "\n" not in text:
-            made.shutdown(socket.SHUT_WR)
-        assert all_of(made).startswith(b"HTTP/1.1 400")
-        assert found == []
-        (request,) = log.taken(wait=True)
-        assert request.error == "the request is malformed"
+    def test_like_requests_are_refused(self, refused, text):
+        told = refused(text.encode("latin-1"), is_all="\n" not in text)
+        assert told == (b"400", MALFORMED)
 
     @pytest.mark.parametrize(
         "pieces", [(b"\0GET /x HT", b"TP/1.1\r\n"), (b"{GET /x", b" HTTP/1.1\n")]
@@ -130,8 +137,7 @@ class TestBeginnings:
         assert made.recv(1) == b"+"
         assert said(made, pieces[1]) == b""
         (request,) = log.taken(wait=True)
-        assert request.error == "the request is malformed"
-        assert b"".join(found) == pieces[0]
+        assert request.error == MALFORMED and b"".join(found) == pieces[0]
 
     def test_at_any_pace(self, connected, heard, log, monkeypatch):
         """A beginning that waits for the server is no other protocol."""
@@ -156,32 +162,31 @@ class TestBeginnings:
 
     @pytest.mark.parametrize(
         "first",
-        ["1503010002015a", "140301000101", "170301000101", "1503", "17"],
-        ids=["an alert", "a change of ciphers", "data", "a part of it", "a byte"],
+        [
+            *map(bytes.fromhex, ("1503010002015a0301", "1403010001010301", "1703010001010301")),
+            *(b"\x15\x03\x03\x01", b"\x17\x03\x01", b"\x16\x03", b"\x16\x03\x01\xff\xff" * 20000),
+            b"\x16\x03\x01\x00\x05\xff\xff\xff\xff\xff",
+        ],
+        ids=[
+            *("an alert", "a change of ciphers", "data", "a part of it", "a byte", "the beginning"),
+            *("too long", "no handshake"),
+        ],
     )
-    def test_tls_that_begins_with_no_handshake(self, connected, heard, log, first):
-        port, found = heard
-        made = connected(port)
-        made.sendall(bytes.fromhex(first) + b"\x03\x01")
-        made.shutdown(socket.SHUT_WR)
-        assert all_of(made) == b""
-        (request,) = log.taken(wait=True)
-        assert request.error == "the beginning of TLS is not understood" and found == []
+    def test_tls_that_is_malformed(self, refused, caplog, first):
+        assert refused(first, is_all=True) == (b"", NO_TLS)
+        assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
 
     @pytest.mark.parametrize(
         "name", [b"g\xc3\xb6od.test", b"\xff" * 9, b"a" * 64 + b".test", b"good..test", b".test"]
     )
     @pytest.mark.parametrize("piece", [1, 1 << 16])
-    def test_tls_with_a_name_that_is_none(self, connected, heard, log, monkeypatch, name, piece):
+    def test_tls_with_a_name_that_is_none(self, refused, monkeypatch, name, piece):
         """Python would tell the host's standard error of each."""
         told = []
         monkeypatch.setattr(sys, "unraisablehook", told.append)
-        port, found = heard
         data = hello_for(name)
         pieces = [data[at : at + piece] for at in range(0, len(data), piece)]
-        assert said(connected(port), *pieces) == b""
-        (request,) = log.taken(wait=True)
-        assert request.error == "the beginning of TLS is not understood" and found == []
+        assert refused(*pieces) == (b"", NO_TLS)
         assert told == []
 
 
@@ -205,13 +210,9 @@ class TestHosts:
             "",
         ],
     )
-    def test_of_others_are_denied(self, connected, heard, log, host):
-        port, found = heard
-        line = f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".replace("{port}", str(port))
-        assert said(connected(port), line.encode("latin-1"))[9:12] == b"403"
-        assert found == []
-        (request,) = log.taken(wait=True)
-        assert request.rule == "network.hosts" and request.host.isprintable()
+    def test_of_others_are_denied(self, refused, host):
+        line = f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"
+        assert refused(line.encode("latin-1")) == (b"403", "network.hosts")
 
     @pytest.mark.parametrize("silence", [0, 0.7])
     @pytest.mark.parametrize(
@@ -231,15 +232,10 @@ class TestHosts:
         ],
         ids=range(11),
     )
-    def test_requests_for_others(self, connected, heard, log, text, silence):
+    def test_requests_for_others(self, refused, text, silence):
         """Nothing of them reaches the server, after a silence neither."""
-        port, found = heard
-        made = connected(port)
-        time.sleep(silence)
-        assert said(made, text.encode())[9:12] in (b"400", b"403", b"431", b"505")
-        (request,) = log.taken(wait=True)
-        assert request.status is None and not any(found)
-        assert request.rule == "network.hosts" or request.error == "the request is malformed"
+        status, why = refused(text.encode(), silence=silence)
+        assert status in (b"400", b"403", b"431", b"505") and why in ("network.hosts", MALFORMED)
 
     @pytest.mark.parametrize("host", ["good.test", "GOOD.test.", "good.test:{port}", "Good.Test"])
     def test_are_written_anew(self, connected, host):
@@ -263,10 +259,8 @@ class TestHosts:
         "target",
         ["good.test", "http:/good.test/", "https://good.test/", "http://a@good.test/", "x:y", "?"],
     )
-    def test_of_targets(self, connected, heard, target):
-        port, found = heard
-        status = said(connected(port), head(f"GET {target}", port))[9:12]
-        assert status in (b"400", b"403") and found == []
+    def test_of_targets(self, refused, target):
+        assert refused(head(f"GET {target}", "{port}"))[0] in (b"400", b"403")
 
 
 class TestFraming:
@@ -287,19 +281,15 @@ class TestFraming:
             ("X: 1\rTransfer-Encoding: chunked",),
         ],
     )
-    def test_of_requests(self, connected, heard, log, lines):
-        port, found = heard
+    def test_of_requests(self, refused, lines):
         body = b"0\r\n\r\nGET /admin HTTP/1.1\r\nHost: other.test\r\n\r\n"
-        answer = said(connected(port), head("POST /", port, *lines) + body)
-        assert answer[9:12] in (b"400", b"501") and found == []
-        (request,) = log.taken(wait=True)
-        assert request.error == "the request is malformed"
+        status, why = refused(head("POST /", "{port}", *lines) + body)
+        assert status in (b"400", b"501") and why == MALFORMED
 
-    def test_of_requests_of_an_older_version(self, connected, heard):
-        port, found = heard
-        asked = f"POST / HTTP/1.0\r\nHost: good.test:{port}\r\nTransfer-Encoding: chunked\r\n\r\n"
-        assert said(connected(port), asked.encode() + b"0\r\n\r\n")[9:12] == b"400"
-        assert found == []
+    def test_of_requests_of_an_older_version(self, refused):
+        asked = head("POST /", "{port}", "Transfer-Encoding: chunked")
+        status, _ = refused(asked.replace(b"/1.1", b"/1.0") + b"0\r\n\r\n")
+        assert status == b"400"
 
     def test_that_is_written_anew(self, connected, serve, log):
         """Extensions of chunks and trailers go no further."""
@@ -329,11 +319,8 @@ class TestFraming:
         ],
     )
     def test_of_answers(self, connected, serve, log, lines):
-        def act(one):
-            one.recv(1000)
-            one.sendall(f"HTTP/1.1 200 OK\r\n{lines}\r\n\r\n2\r\nab\r\n0\r\n\r\n".encode())
-
-        port = serve(act)
+        answer = f"HTTP/1.1 200 OK\r\n{lines}\r\n\r\n2\r\nab\r\n0\r\n\r\n"
+        port = serve(answering(answer.encode()))
         assert said(connected(port), head("GET /", port))[9:12] == b"502"
         (request,) = log.taken(wait=True)
         assert request.error == "no whole answer: it is malformed"

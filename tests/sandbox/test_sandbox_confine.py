@@ -5,7 +5,7 @@ import sys
 import pytest
 from sandboxes import LOOSE, gone, of
 
-from fastaudit_rs import Limits, Network, Policy, Sandbox, SandboxError
+from fastaudit_rs import Limits, Network, Policy, Sandbox, SandboxError, SandboxManager
 from fastaudit_rs.sandbox.host.cgroup import are_there as by_group
 
 
@@ -83,22 +83,30 @@ def test_explain(make_sandbox):
     assert make_sandbox(LOOSE.replace(block=["/etc"])).explain()["block"] == "guard and kernel"
 
 
+def managed(**arguments):
+    with SandboxManager(**arguments) as manager:
+        manager.create("one")
+
+
+@pytest.mark.parametrize("make", [Sandbox, managed])
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        (("policy",), TypeError, "policy must be a Policy, not str"),
-        ((Policy(), 3), TypeError, "limits must be Limits, not int"),
+        ({"policy": "policy"}, TypeError, "policy must be a Policy, not str"),
+        ({"limits": 3}, TypeError, "limits must be Limits, not int"),
+        ({"env": "PATH"}, TypeError, "env must be a mapping or names, not str"),
+        ({"path": "here"}, TypeError, "path must be directories, not str"),
+        ({"confine": "maybe"}, ValueError, "confine must be 'require', .* or 'audit', not 'maybe'"),
+        ({"backend": "vm"}, ValueError, "backend must be 'process' or 'docker', not 'vm'"),
+        ({"backend": "docker"}, TypeError, "image must be a str .* not NoneType"),
+        ({"image": "x"}, ValueError, "image is for backend='docker'"),
+        (
+            {"backend": "docker", "image": "x", "confine": "prefer"},
+            ValueError,
+            "backend='docker' needs confine='require', not 'prefer'",
+        ),
     ],
 )
-def test_bad_arguments(arguments, error, says):
+def test_bad_arguments(make, arguments, error, says):
     with pytest.raises(error, match=says):
-        Sandbox(*arguments)
-
-
-def test_bad_words():
-    with pytest.raises(
-        ValueError, match="confine must be 'require', 'prefer' or 'audit', not 'maybe'"
-    ):
-        Sandbox(Policy(), confine="maybe")
-    with pytest.raises(TypeError, match="env must be a mapping or names, not str"):
-        Sandbox(Policy(), env="PATH")
+        make(**arguments)

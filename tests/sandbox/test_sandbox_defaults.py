@@ -7,73 +7,56 @@ from pathlib import Path
 
 import promises
 import pytest
-from users import USERS, run_as
+from sandboxes import unguarded
 
 from fastaudit_rs import AuditDenied, Network, Policy, Sandbox, SandboxManager
 
-pytest.importorskip("sandlock")
+#: Where native code, programs and threads are let be, so that the kernel alone says no.
+RAW = Policy(native=True, commands=True, threads="inherit", env=True)
 
-#: A host with a secret at home, another in its current directory, and one beside it.
-HOST = """
-import json, os, subprocess, sys
-from fastaudit_rs import Policy, Sandbox, SandboxManager
-
-os.mkdir("here")
-for name in ("secret", "here/secret"):
-    with open(name, "w") as file:
-        file.write("SECRET")
-os.chdir("here")
-home = os.path.expanduser("~")
-SECRETS = [home + "/secret", os.path.abspath("secret"), "/etc/shadow", "/etc/sudoers"]
-RAW = '''
-import subprocess, sys
-program = "import sys; print(open(sys.argv[1]).read())"
+READ = """
+import sys
 for path in sys.argv[1:]:
-    command = [sys.executable, "-I", "-c", program, path]
-    done = subprocess.run(command, capture_output=True, text=True)
-    print(done.returncode, done.stdout.strip() or done.stderr.splitlines()[-1].split(":")[0])
-'''
+    try:
+        print(open(path).read())
+    except OSError as error:
+        print(type(error).__name__)
 """
 
-#: Where native code, programs and threads are let be, so that the kernel alone says no.
-RAW_POLICY = "Policy(native=True, commands=True, threads='inherit', env=True)"
 
-
-@pytest.mark.parametrize("user", USERS)
 class TestReading:
     @pytest.mark.slow
     @pytest.mark.holds("kernel", promises.READ)
-    def test_the_kernel_opens_nothing_of_the_host(self, user):
+    def test_the_kernel_opens_nothing_of_the_host(self, make_sandbox, monkeypatch, tmp_path):
         """Native code, whatever guard there is."""
-        code = f"""{HOST}
-with Sandbox({RAW_POLICY}) as sandbox:
-    ran = sandbox.run(RAW, SECRETS)
-assert ran.success, ran.stderr
-print(ran.stdout, end="")
-with Sandbox({RAW_POLICY}.replace(read=["/"])) as sandbox:
-    print(sandbox.run(RAW, SECRETS[:2]).stdout, end="")
-"""
-        lines = run_as(user, code).splitlines()
-        assert lines[4:] == ["0 SECRET"] * 2
-        assert set(lines[:2]) == {"1 PermissionError"}
+        secrets = [tmp_path / "home/secret", tmp_path / "here/secret"]
+        for secret in secrets:
+            secret.parent.mkdir()
+            secret.write_text("SECRET")
+        monkeypatch.setenv("HOME", str(secrets[0].parent))
+        monkeypatch.chdir(secrets[1].parent)
+        ran = unguarded(make_sandbox(RAW), READ, *secrets, "/etc/shadow", "/etc/sudoers")
+        lines = ran.stdout.splitlines()
+        assert lines[:2] == ["PermissionError"] * 2
         # A system need not have the others.
-        assert set(lines[2:4]) <= {"1 PermissionError", "1 FileNotFoundError"}
+        assert {*lines[2:]} <= {"PermissionError", "FileNotFoundError"}
+        ran = unguarded(make_sandbox(RAW.replace(read=["/"])), READ, *secrets)
+        assert ran.stdout == "SECRET\n" * 2
 
     @pytest.mark.holds("guard", promises.READ)
-    @pytest.mark.parametrize("policy", ["", "Policy()", "Policy(network=False)"])
-    def test_the_guard_says_what_to_write(self, user, policy):
-        code = f"""{HOST}
-with Sandbox({policy}) as sandbox:
-    for path in [*SECRETS[:2], home]:
-        act = "os.listdir" if path == home else "open"
-        ran = sandbox.run(f"import os; {{act}}({{path!r}})")
-        [denied] = ran.violations
-        assert ran.returncode == 77 and denied.rule == "read", ran.stderr
-        assert denied.hint == f"read = [{{path!r}}]", denied.hint
-        assert denied.hint in ran.stderr
-    print(sandbox.policy.read)
-"""
-        assert run_as(user, code) == "()\n"
+    @pytest.mark.parametrize("policy", [None, Policy(), Policy(network=False)])
+    def test_the_guard_says_what_to_write(self, policy, tmp_path):
+        (tmp_path / "secret").write_text("SECRET")
+        home = os.path.expanduser("~")
+        with Sandbox(policy) as sandbox:
+            assert sandbox.policy.read == ()
+            for path in (str(tmp_path / "secret"), home):
+                act = "os.listdir" if path == home else "open"
+                ran = sandbox.run(f"import os; {act}({path!r})")
+                [denied] = ran.violations
+                assert ran.returncode == 77 and denied.rule == "read", ran.stderr
+                assert denied.hint == f"read = [{path!r}]", denied.hint
+                assert denied.hint in ran.stderr
 
 
 class TestTheCurrentDirectory:
@@ -125,12 +108,10 @@ tried
     def test_native_code_that_writes_there(self, places):
         """The preset lets native code be: the kernel holds it."""
         code = "import sys; open(sys.argv[1], 'w')"
-        raw = (
-            f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}, sys.argv[1]])"
-        )
         with Sandbox(Policy.preset("workspace").replace(commands=True)) as sandbox:
-            assert "PermissionError" in sandbox.run(raw, [places.cwd + "/made"]).stderr
-            assert sandbox.run(raw, ["made"]).changed == ["made"]
+            ran = unguarded(sandbox, code, places.cwd + "/made", check=False)
+            assert "PermissionError" in ran.stderr
+            assert unguarded(sandbox, code, "made").changed == ["made"]
         assert os.listdir() == []
 
     def test_other_paths_are_those_of_the_host(self, places):
@@ -180,22 +161,18 @@ class TestNoPolicy:
         assert ran.returncode == 77 and [denied.rule for denied in ran.violations] == [rule]
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("user", USERS)
-    def test_a_plot(self, user):
+    def test_a_plot(self, make_sandbox):
         for name in ("numpy", "pandas", "matplotlib"):
             pytest.importorskip(name)
-        code = """
-from fastaudit_rs import Limits, Sandbox
-plot = '''
-import numpy, pandas, matplotlib.pyplot as plt
-pandas.DataFrame({"a": numpy.arange(9) ** 2}).plot()
-plt.savefig("plot.png")
-'''
-with Sandbox() as sandbox:
-    ran = sandbox.run(plot)
-    print(ran.success, ran.violations, sandbox.read_file("plot.png")[1:4], ran.stderr)
-"""
-        assert run_as(user, code) == "True [] b'PNG' \n"
+        plot = """
+            import numpy, pandas, matplotlib.pyplot as plt
+            pandas.DataFrame({"a": numpy.arange(9) ** 2}).plot()
+            plt.savefig("plot.png")
+        """
+        sandbox = make_sandbox(None)
+        ran = sandbox.run(textwrap.dedent(plot))
+        assert (ran.success, ran.violations, ran.stderr) == (True, [], "")
+        assert sandbox.read_file("plot.png")[1:4] == b"PNG"
 
 
 class TestWordsThatLeadToThePreset:

@@ -61,8 +61,8 @@ def test_a_manager_of_containers(daemon):
         assert daemon.asked[-1]["Image"] == "python:3.13"
 
 
+@pytest.mark.slow
 class TestRuns:
-    @pytest.mark.slow
     def test_a_program(self, make):
         sandbox = make()
         ran = sandbox.run(
@@ -75,14 +75,12 @@ class TestRuns:
         assert (ran.success, ran.value, ran.violations, ran.confined) == (True, 42, [], True)
         assert os.listdir(sandbox.directory.parent) == ["work"]
 
-    @pytest.mark.slow
     def test_a_denial(self, make, tmp_path):
         ran = make(Policy()).run(f"open({str(tmp_path / 'a')!r}, 'w')")
         assert ran.returncode == 77
         assert [denied.path for denied in ran.violations] == [str(tmp_path / "a")]
         assert list(tmp_path.iterdir()) == []
 
-    @pytest.mark.slow
     def test_files(self, make, tmp_path):
         (tmp_path / "helper.py").write_text("VALUE = 7")
         sandbox = make(path=[tmp_path])
@@ -91,7 +89,6 @@ class TestRuns:
         assert (ran.success, ran.changed, ran.violations) == (True, ["out"], []), ran
         assert sandbox.read_file("out") == b"x" * 7
 
-    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("code", "status"),
         [
@@ -106,34 +103,31 @@ class TestRuns:
         assert (ran.returncode, ran.killed_by) == (status, None)
 
 
+@pytest.mark.slow
 class TestLimits:
-    @pytest.mark.slow
-    def test_wall_seconds(self, make):
-        ran = make(wall_seconds=1).run("import time; time.sleep(60)")
-        assert (ran.killed_by, ran.returncode, ran.timed_out) == ("wall_seconds", -9, True)
-        assert ran.duration < (10 if containers.IMAGE else 4)
+    @pytest.mark.parametrize(
+        ("limits", "code"),
+        [
+            ({"wall_seconds": 1}, "import time; time.sleep(60)"),
+            ({"output": "1M"}, "while True: print('x' * 10_000)"),
+            ({"disk": "20M"}, "file = open('a', 'wb')\nwhile True: file.write(bytes(10**6))"),
+            ({"cpu_seconds": 1}, "while True: pass"),
+        ],
+        ids=["wall_seconds", "output", "disk", "cpu_seconds"],
+    )
+    def test_what_ends_a_run(self, make, limits, code):
+        ran = make(**limits).run(code)
+        assert limits.keys() == {ran.killed_by}
+        assert ran.timed_out == ("wall_seconds" in limits)
+        if ran.timed_out:
+            assert ran.returncode == -9 and ran.duration < (10 if containers.IMAGE else 4)
+        assert "output" not in limits or len(ran.stdout) == 1 << 20
 
-    @pytest.mark.slow
-    def test_output(self, make):
-        ran = make(output="1M").run("while True: print('x' * 10_000)")
-        assert (ran.killed_by, len(ran.stdout)) == ("output", 1 << 20)
-
-    @pytest.mark.slow
-    def test_disk(self, make):
-        ran = make(disk="20M").run("file = open('a', 'wb')\nwhile True: file.write(bytes(10**6))")
-        assert ran.killed_by == "disk"
-
-    @pytest.mark.slow
-    def test_cpu_seconds(self, make):
-        assert make(cpu_seconds=1).run("while True: pass").killed_by == "cpu_seconds"
-
-    @pytest.mark.slow
     def test_a_kill_without_a_limit_on_memory(self, make):
         kill = "import subprocess; subprocess.run(['sh', '-c', 'kill -KILL $PPID'])"
         ran = make(memory=None).run(kill)
         assert (ran.returncode, ran.killed_by) == (-9, None)
 
-    @pytest.mark.slow
     def test_an_interrupt(self, make, monkeypatch):
         """The container goes with what waits for it."""
         import fastaudit_rs.sandbox.host.docker
@@ -148,16 +142,21 @@ class TestLimits:
         assert time.monotonic() - begun < 10
 
 
+@pytest.mark.slow
 class TestAsked:
     """The requests to the daemon."""
 
     def asked(self, make, daemon, policy=LOOSE, **limits):
-        make(policy, **limits).run("1")
-        return daemon.asked[-1], daemon.asked[-1]["HostConfig"]
+        sandbox = make(policy, **limits)
+        sandbox.run("1")
+        host = daemon.asked[-1]["HostConfig"]
+        return sandbox, host, {each["Target"]: each for each in host["Mounts"]}
 
-    @pytest.mark.slow
-    def test_little_power(self, make, daemon):
-        asked, host = self.asked(make, daemon)
+    def test_little_power(self, make, daemon, monkeypatch):
+        monkeypatch.setenv("API_KEY", "secret")
+        limits = {"memory": "300M", "cpu_percent": 50, "processes": 20, "open_files": 40}
+        _, host, _ = self.asked(make, daemon, **limits)
+        asked = daemon.asked[-1]
         assert host["ReadonlyRootfs"] is True
         assert host["CapDrop"] == ["ALL"]
         assert host["SecurityOpt"] == ["no-new-privileges"]
@@ -166,8 +165,13 @@ class TestAsked:
         assert asked["Image"] == (containers.IMAGE or "python:3.13")
         # A log would be outside of `disk`.
         assert host["LogConfig"]["Type"] == "none"
+        assert (host["Memory"], host["MemorySwap"]) == (300 << 20, 300 << 20)
+        assert (host["NanoCpus"], host["PidsLimit"]) == (500_000_000, 20)
+        assert host["Ulimits"] == [{"Name": "nofile", "Soft": 40, "Hard": 40}]
+        names = {entry.partition("=")[0] for entry in asked["Env"]}
+        assert {"HOME", "TMPDIR"} <= names
+        assert not names & {"API_KEY", "PATH"}
 
-    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("network", "mode"),
         [
@@ -183,19 +187,9 @@ class TestAsked:
         ],
     )
     def test_the_network(self, make, daemon, network, mode):
-        _, host = self.asked(make, daemon, LOOSE.replace(network=network))
+        _, host, _ = self.asked(make, daemon, LOOSE.replace(network=network))
         assert host["NetworkMode"] == mode
 
-    @pytest.mark.slow
-    def test_limits(self, make, daemon):
-        _, host = self.asked(
-            make, daemon, memory="300M", cpu_percent=50, processes=20, open_files=40
-        )
-        assert (host["Memory"], host["MemorySwap"]) == (300 << 20, 300 << 20)
-        assert (host["NanoCpus"], host["PidsLimit"]) == (500_000_000, 20)
-        assert host["Ulimits"] == [{"Name": "nofile", "Soft": 40, "Hard": 40}]
-
-    @pytest.mark.slow
     def test_mounts(self, make, daemon, tmp_path):
         """Nothing but what the policy names."""
         for name in ("in", "out", "out/hidden"):
@@ -207,10 +201,7 @@ class TestAsked:
             write=[base + "/out"],
             block=[base + "/out/secret", base + "/out/hidden"],
         )
-        sandbox = make(policy)
-        sandbox.run("1")
-        mounts = daemon.asked[-1]["HostConfig"]["Mounts"]
-        found = {each["Target"]: each for each in mounts}
+        sandbox, _, found = self.asked(make, daemon, policy)
         own = str(sandbox.directory)
         job = os.path.dirname(found["/fastaudit-rs/job"]["Source"])
         assert os.path.dirname(job) == str(sandbox.directory.parent)
@@ -234,32 +225,20 @@ class TestAsked:
         *places, _, _, _ = found
         assert places == sorted(places)
 
-    @pytest.mark.slow
     def test_the_root_is_that_of_the_image(self, make, daemon):
-        sandbox = make(LOOSE.replace(read=["/"], write=["/"]))
-        sandbox.run("1")
-        mounts = daemon.asked[-1]["HostConfig"]["Mounts"]
-        named = {each["Target"] for each in mounts if each["Type"] == "bind"}
-        own = str(sandbox.directory)
+        sandbox, _, found = self.asked(make, daemon, LOOSE.replace(read=["/"], write=["/"]))
+        named = {place for place, each in found.items() if each["Type"] == "bind"}
         job = {f"/fastaudit-rs/{name}" for name in ("input", "job", "report")}
-        assert named == {own, *job}
+        assert named == {str(sandbox.directory), *job}
 
-    @pytest.mark.slow
-    def test_the_environment(self, make, daemon, monkeypatch):
-        monkeypatch.setenv("API_KEY", "secret")
-        asked, _ = self.asked(make, daemon)
-        names = {entry.partition("=")[0] for entry in asked["Env"]}
-        assert {"HOME", "TMPDIR"} <= names
-        assert not names & {"API_KEY", "PATH"}
 
+class TestHost:
     def test_explain(self, make):
         told = make(LOOSE.replace(network=False)).explain()
         assert told["write"] == told["network"] == "guard and container"
         assert (told["privileges"], told["other_processes"]) == ("container", "guard and container")
         assert (told["memory"], told["disk"], told["imports"]) == ("container", "host", "guard")
 
-
-class TestErrors:
     def test_no_image(self, make, daemon):
         sandbox = make()
         daemon.fails = "No such image: python:3.13"
@@ -298,20 +277,3 @@ class TestErrors:
             make().pool(1)
         with pytest.raises(ValueError, match="a session needs backend='process'"):
             make().session()
-
-    @pytest.mark.parametrize(
-        ("arguments", "error", "says"),
-        [
-            ({"backend": "vm"}, ValueError, "backend must be 'process' or 'docker', not 'vm'"),
-            ({"backend": "docker"}, TypeError, "image must be a str .* not NoneType"),
-            ({"image": "x"}, ValueError, "image is for backend='docker'"),
-            (
-                {"backend": "docker", "image": "x", "confine": "prefer"},
-                ValueError,
-                "backend='docker' needs confine='require', not 'prefer'",
-            ),
-        ],
-    )
-    def test_bad_arguments(self, arguments, error, says):
-        with pytest.raises(error, match=says):
-            Sandbox(LOOSE, **arguments)

@@ -9,18 +9,17 @@ import shutil
 import socket
 import sys
 import textwrap
-import threading
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import promises
 import pytest
 from egress_servers import resolver, served
-from sandboxes import LOOSE, in_copy
+from sandboxes import LOOSE, in_copy, unguarded
 
 from fastaudit_rs import Network
 
-pytest.importorskip("sandlock")
 pytest.importorskip("h11")
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
@@ -62,12 +61,9 @@ def told(request):
     return request.host, request.port, request.method, request.path, request.status, request.verdict
 
 
-def unguarded(sandbox, program, *args):
-    """Run a program in the sandbox, where the kernel alone says no."""
-    command = [sys.executable, "-I", "-c", program, *map(str, args)]
-    ran = sandbox.run(f"import subprocess; subprocess.run({command!r}, check=True)")
-    assert ran.success, ran.stderr
-    return ran
+def getting(site, path="", host="good.test"):
+    """Code that gets a path of the site."""
+    return f"import urllib.request as u; u.urlopen('http://{host}:{site.port}/{path}').read()"
 
 
 def probed(sandbox, attempts):
@@ -298,9 +294,8 @@ for descriptor in (-1, 200):
 )
 def test_names(make_sandbox, site, host, network, status):
     """Those below a wildcard lead into no private network, and none to a blocked address."""
-    code = f"import urllib.request\nurllib.request.urlopen('http://{host}:{site.port}/here').read()"
     sandbox = make_sandbox(LOOSE.replace(network=Network(**network)))
-    ran = sandbox.run(code, value=True)
+    ran = sandbox.run(getting(site, "here", host), value=True)
     assert len(site.seen) == ran.success == (status == 200), ran.stderr
     assert ran.success or str(status) in ran.stderr
     [request] = ran.requests or [None] * (host == "localhost")
@@ -380,32 +375,19 @@ print(f"{together()} of 5, {together()} of 5, {sum(apart() for _ in range(20))} 
 class TestRequests:
     @pytest.mark.slow
     def test_of_steps(self, sandbox, site):
-        get = f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/{{}}').read()"
         with sandbox.session() as session:
             for path in ("one", "two"):
-                ran = session.run(get.format(path))
+                ran = session.run(getting(site, path))
                 assert ran.value == f"/{path}".encode(), ran.stderr
                 assert [request.path for request in ran.requests] == [f"/{path}"]
             assert session.run("1").requests == []
 
     @pytest.mark.slow
     def test_of_runs_side_by_side(self, sandbox, site):
-        found = {}
-        get = f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/{{}}').read()"
-        with sandbox.pool(2) as pool:
-
-            def run(name):
-                found[name] = pool.run(get.format(name)).requests
-
-            threads = [threading.Thread(target=run, args=(name,)) for name in ("one", "two")]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        assert {name: [each.path for each in made] for name, made in found.items()} == {
-            "one": ["/one"],
-            "two": ["/two"],
-        }
+        codes = [getting(site, path) for path in ("one", "two")]
+        with sandbox.pool(2) as pool, ThreadPoolExecutor(2) as threads:
+            found = list(threads.map(pool.run, codes))
+        assert [[each.path for each in ran.requests] for ran in found] == [["/one"], ["/two"]]
 
     def test_of_many_bytes(self, sandbox, site):
         """Bodies go both ways piece by piece, and are counted."""
@@ -424,31 +406,27 @@ class TestRequests:
     @pytest.mark.slow
     def test_are_kept_up_to_a_number(self, sandbox, site):
         """Many that are denied hide none that is allowed."""
-        command = [sys.executable, "-I", "-c", MANY]
-        ran = sandbox.run(
-            f"import subprocess; subprocess.run({command!r}, check=True)\n"
-            f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/after').read()"
-        )
-        assert ran.success and len(ran.requests) == 1001, ran.stderr
+        ran = unguarded(sandbox, MANY, f"http://good.test:{site.port}/after")
+        assert len(ran.requests) == 1001, ran.stderr
         assert ran.requests[-1].path == "/after"
         # One of the ports is that of the name server.
         assert ran.requests_left_out == 99 and "1100 requests" in repr(ran)
         assert "99 more requests are not listed" in ran.for_model()
 
     def test_repr(self, sandbox, site):
-        code = f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/a?b').read()"
-        (request,) = sandbox.run(code).requests
-        told = sandbox.run(f"import urllib.request as u; u.urlopen('http://good.test:{site.port}')")
+        (request,) = sandbox.run(getting(site, "a?b")).requests
+        told = sandbox.run(getting(site))
         assert "1 request," in repr(told) and "request" not in told.for_model()
         where = f"GET good.test:{site.port}/a: 200, 0 bytes sent, 4 received, "
         assert repr(request).startswith(f"<Request {where}")
         assert 0 < time.time() - request.time < 60 and 0 < request.duration < 20
 
 
-#: More denied connections than are kept.
+#: More denied connections than are kept, and one that is allowed.
 MANY = """
-import socket
+import socket, sys, urllib.request
 for port in range(1, 1101):
     with socket.socket() as made:
         made.connect_ex(("10.0.0.1", port))
+urllib.request.urlopen(sys.argv[1]).read()
 """

@@ -15,7 +15,6 @@ from sandboxes import LOOSE
 
 from fastaudit_rs import Limits, Network, Sandbox, SandboxError, SandboxManager, Secret
 
-pytest.importorskip("sandlock")
 pytest.importorskip("h11")
 trustme = pytest.importorskip("trustme")
 
@@ -26,6 +25,7 @@ EGRESS = "fastaudit_rs.sandbox.host.egress."
 
 #: A value that is nowhere else, made of two parts: this file is no place to find it whole.
 VALUE = "s3cr3t-of-the" + "-host/+=0123456789"
+SECRET = Secret("KEY", hosts=["good.test"], value=VALUE)
 
 
 @pytest.fixture
@@ -106,7 +106,6 @@ def shaken(name):
 class TestSecrets:
     def test_reach_the_server_alone(self, made, site):
         """The server sees the value, and the code the placeholder, also in what the server says."""
-        secret = Secret("KEY", hosts=["good.test"], value=VALUE)
         site.answer = lambda path, headers: (
             {"X-Echo": headers["authorization"]},
             b"<" + headers["authorization"].encode() + b">",
@@ -115,7 +114,7 @@ class TestSecrets:
 answer = get("https://good.test:{site.port}/a", Authorization="Bearer " + os.environ["KEY"])
 [os.environ["KEY"], answer.headers["X-Echo"], answer.read().decode()]
 """
-        ran = made(site, secret).run(code, value=True)
+        ran = made(site, SECRET).run(code, value=True)
         assert ran.value is not None, ran.stderr
         placeholder, header, body = ran.value
         assert (header, body) == (f"Bearer {placeholder}", f"<Bearer {placeholder}>")
@@ -137,8 +136,7 @@ answer = get("https://good.test:{site.port}/a", Authorization="Bearer " + os.env
             pytest.importorskip(client)
         elif shutil.which("curl") is None:
             pytest.skip("curl is not here")
-        secret = Secret("KEY", hosts=["good.test"], value=VALUE)
-        ran = made(site, secret).run(
+        ran = made(site, SECRET).run(
             f"import os; key = os.environ['KEY']\n{codes[client]}", value=True
         )
         assert ran.value == "/a", ran.stderr
@@ -164,9 +162,8 @@ get("https://good.test:{site.port}/5", X_Key=key).read()
         assert [path for *_, path, _, _ in told(ran)] == [None, "/2", "/3", "/4", "/5"]
 
     def test_another_site_at_the_same_address(self, made, site):
-        secret = Secret("KEY", hosts=["good.test"], value=VALUE)
         url = f"https://good.test:{site.port}/"
-        ran = made(site, secret).run(f"{GET}\nget({url!r}, Host='other.test', X=os.environ['KEY'])")
+        ran = made(site, SECRET).run(f"{GET}\nget({url!r}, Host='other.test', X=os.environ['KEY'])")
         assert "403" in ran.stderr and site.seen == []
         assert told(ran) == [("other.test", "GET", "/", None, "network.hosts")]
 
@@ -195,9 +192,8 @@ get("https://good.test:{site.port}/5", X_Key=key).read()
     @pytest.mark.slow
     def test_of_a_manager(self, site):
         network = Network(hosts=["good.test"])
-        secret = Secret("KEY", hosts=["good.test"], value=VALUE)
         code = f"{GET}\nget('https://good.test:{site.port}/m', X_Key=os.environ['KEY']).read()"
-        with SandboxManager(LOOSE.replace(network=network, read=[]), secrets=[secret]) as manager:
+        with SandboxManager(LOOSE.replace(network=network, read=[]), secrets=[SECRET]) as manager:
             for name in ("one", "two"):
                 manager.create(name)
                 # By a run, and by a step.
@@ -208,12 +204,11 @@ get("https://good.test:{site.port}/5", X_Key=key).read()
 
     def test_taken_out_of_pieces(self, made, site):
         """A value that comes in pieces is seen, and bodies of any length are whole."""
-        secret = Secret("KEY", hosts=["good.test"], value=VALUE)
         page = (VALUE[:9] + VALUE + "." * 70_000 + VALUE + VALUE[:-1]).encode()
         site.pages["/large"] = page
         url = f"https://good.test:{site.port}/large"
         code = f"{GET}\n[get({url!r}).read().decode(), os.environ['KEY']]"
-        ran = made(site, secret).run(code, value=True)
+        ran = made(site, SECRET).run(code, value=True)
         body, placeholder = ran.value
         assert body == page.decode().replace(VALUE, placeholder)
 
@@ -303,16 +298,15 @@ class TestSecret:
         with Sandbox(named) as sandbox:
             assert sandbox.run("1").success
         with pytest.raises(SandboxError, match="secrets need trustme: pip install"):
-            Sandbox(named, secrets=[Secret("KEY", hosts=["good.test"], value=VALUE)])
+            Sandbox(named, secrets=[SECRET])
 
     def test_where_they_cannot_be_held(self):
-        secret = Secret("KEY", hosts=["good.test"], value=VALUE)
         named = LOOSE.replace(network=Network(hosts=["good.test"]))
         with pytest.raises(ValueError, match="secrets need a policy that names hosts"):
-            Sandbox(LOOSE, secrets=[secret])
+            Sandbox(LOOSE, secrets=[SECRET])
         with pytest.raises(SandboxError, match="secrets need the kernel part"):
-            Sandbox(named, confine="audit", secrets=[secret])
+            Sandbox(named, confine="audit", secrets=[SECRET])
         with pytest.raises(ValueError, match="differ by their names"):
-            Sandbox(named, secrets=[secret, secret])
+            Sandbox(named, secrets=[SECRET, SECRET])
         with pytest.raises(TypeError, match="secrets must be a list, not a Secret"):
-            Sandbox(named, secrets=secret)
+            Sandbox(named, secrets=SECRET)

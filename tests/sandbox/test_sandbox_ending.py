@@ -7,12 +7,9 @@ import time
 
 import promises
 import pytest
+from sandboxes import LOOSE, gone, of, wait_for
 
 from fastaudit_rs import Sandbox, SandboxManager
-
-pytest.importorskip("sandlock")
-
-from sandboxes import LOOSE, gone, of, wait_for
 
 #: The time that a run may go on after it was ended, in seconds: half of it is for busy machines.
 SOON = 1.0

@@ -7,17 +7,13 @@ import textwrap
 
 import promises
 import pytest
-
-from fastaudit_rs import Sandbox, SandboxError
-from fastaudit_rs.sandbox.host import process
-
-pytest.importorskip("sandlock")
-
-
 from programs import printed
 from sandboxes import gone, of, running
 from users import directory_of
 from waiting import until
+
+from fastaudit_rs import Sandbox, SandboxError
+from fastaudit_rs.sandbox.host import process
 
 pytestmark = pytest.mark.once
 

@@ -1,38 +1,32 @@
 """The fields of a policy in a sandbox, as any user: the parts of the guard and of the kernel."""
 
-import json
 import os
-import platform
-from pathlib import Path
 
 import promises
 import pytest
-from raw_code import SYSTEM_CALLS, raw
-from users import USERS, directory_of, run_as
+from raw_code import by_number, raw
+from users import USERS, directory_of
 
-pytest.importorskip("sandlock")
+from fastaudit_rs import Policy
 
-pytestmark = [pytest.mark.once, pytest.mark.parametrize("user", USERS)]
+pytestmark = pytest.mark.once
 
-#: A host: it runs code under a policy, and tells the rules of the denials and the files there are.
-HOST = """
-import json, os, sys
-from fastaudit_rs import Policy, Sandbox
-fields, code, files = map(json.loads, sys.argv[1:])
-with Sandbox(Policy(**fields)) as sandbox:
-    for name, text in files.items():
-        sandbox.write_file(name, text)
-    ran = sandbox.run(code)
-    found = {name: sandbox.read_file(name).decode("latin1") for name in sandbox.list_files()}
-print(json.dumps([[denied.rule for denied in ran.violations], found, ran.stdout, ran.stderr]))
-"""
+by_each_user = pytest.mark.parametrize("user", USERS)
 
 
-def guarded(user, fields, code, files=None):
-    """The rules of the denials, the files there are in the end, and the output."""
-    arguments = (json.dumps(each) for each in (fields, code, files or {}))
-    rules, found, out, err = json.loads(run_as(user, HOST, *arguments))
-    return rules, found, out + err
+@pytest.fixture
+def guarded(make_sandbox):
+    """`guarded(code, files, **fields)`: the rules of the denials, the files in the end, the run."""
+
+    def run(code, files=(), **fields):
+        sandbox = make_sandbox(Policy(**fields))
+        for name, text in dict(files).items():
+            sandbox.write_file(name, text)
+        ran = sandbox.run(code)
+        found = {name: sandbox.read_file(name).decode() for name in sandbox.list_files()}
+        return [denied.rule for denied in ran.violations], found, ran
+
+    return run
 
 
 #: Tries to write to a file by Python, in some ways.
@@ -54,37 +48,25 @@ for act in (
 
 
 @pytest.mark.holds("guard", promises.BLOCK)
-def test_block(user):
-    with directory_of(user) as base:
-        kept = Path(base, "kept")
-        kept.write_text("x")
-        code = OVERWRITE.replace("KEPT", repr(str(kept)))
-        fields = {"write": [base], "block": [str(kept)]}
-        rules, found, said = guarded(user, fields, code, {"own": "y"})
-        assert (rules, found) == (["block"] * 5, {"own": "y"}), said
-        assert kept.read_text() == "x"
-
-
-@pytest.mark.holds("guard", promises.PROTECT)
-def test_protect(user):
-    files = {"kept": "x", "own": "y"}
-    code = OVERWRITE.replace("KEPT", "'kept'")
-    rules, found, said = guarded(user, {"protect": ["kept"]}, code, files)
-    assert (rules, found) == (["protect"] * 5, files), said
+def test_block(guarded, tmp_path):
+    kept = tmp_path / "kept"
+    kept.write_text("x")
+    code = OVERWRITE.replace("KEPT", repr(str(kept)))
+    rules, found, ran = guarded(code, {"own": "y"}, write=[tmp_path], block=[kept])
+    assert (rules, found) == (["block"] * 5, {"own": "y"}), ran
+    assert kept.read_text() == "x"
 
 
 @pytest.mark.holds("guard", promises.MAX_BYTES)
-def test_max_bytes(user):
+def test_max_bytes(guarded):
     code = (
         "with open('made', 'w') as file:\n    for _ in range(20):\n        file.write('x' * 9000)"
     )
-    rules, found, said = guarded(user, {"max_bytes": 30_000}, code)
-    assert set(rules) == {"max_bytes"} and len(found["made"]) <= 30_000, said
+    rules, found, ran = guarded(code, max_bytes=30_000)
+    assert set(rules) == {"max_bytes"} and len(found["made"]) <= 30_000, ran
 
 
-@pytest.mark.holds("guard", promises.COMMANDS)
-def test_commands(user):
-    code = """
+STARTED = """
 import os, subprocess
 for act in (
     lambda: subprocess.run(["touch", "one"]),
@@ -98,77 +80,72 @@ for act in (
         pass
 subprocess.run(["true"], check=True)
 """
-    rules, found, said = guarded(user, {"commands": ["true"]}, code)
-    assert (rules, found) == (["commands"] * 4, {}), said
-
-
-@pytest.mark.holds("guard", promises.ENV)
-def test_env(user):
-    code = """
-import os
-os.environ["MODE"] = "fast"
-os.environ["LD_PRELOAD"] = "evil.so"
-"""
-    rules, _, said = guarded(user, {"env": ["MODE"]}, code)
-    assert rules == ["env"], said
-
-
-@pytest.mark.holds("guard", promises.IMPORTS)
-def test_imports(user):
-    code = "import own\ntry:\n    import sqlite3\nexcept PermissionError:\n    print('none')"
-    rules, _, said = guarded(user, {"imports": ["own"]}, code, {"own.py": ""})
-    assert (rules, said) == (["imports"], "none\n"), said
-
-
-@pytest.mark.holds("guard", promises.IMPORT_ALLOW)
-def test_import_allow(user):
-    """A module that the code wrote itself is not the package that is named."""
-    code = "open('numpy.py', 'w').write('import os; os.environ[\"A\"] = \"b\"')\nimport numpy"
-    rules, _, said = guarded(user, {"import_allow": ["numpy"], "env": False}, code)
-    assert rules == ["env"], said
-
-
-@pytest.mark.holds("guard", promises.NATIVE)
-def test_native(user):
-    code = """
-import ctypes
-try:
-    ctypes.CDLL(None).truncate(b"kept", 0)
-except PermissionError:
-    print("no")
-"""
-    rules, found, said = guarded(user, {}, code, {"kept": "x"})
-    assert found == {"kept": "x"} and said == "no\n" and rules
-
-
-@pytest.mark.holds("guard", promises.THREADS)
-def test_threads(user):
-    code = """
+THREAD = """
 import threading
 try:
     threading.Thread(target=open, args=("made", "w")).start()
 except (RuntimeError, PermissionError):
-    print("no")
+    pass
 """
-    rules, found, said = guarded(user, {"threads": "deny"}, code)
-    assert (rules, found, said) == (["threads"], {}, "no\n")
+#: A module that the code wrote itself is not the package that is named.
+OWN_NUMPY = "open('numpy.py', 'w').write('import os; os.environ[\"A\"] = \"b\"')\nimport numpy"
+
+#: Promises of the guard, with the fields of a policy, the rule that denies, and code.
+HELD = [
+    (
+        pytest.mark.holds("guard", promises.PROTECT),
+        {"protect": ["kept"]},
+        "protect",
+        OVERWRITE.replace("KEPT", "'kept'"),
+    ),
+    (pytest.mark.holds("guard", promises.COMMANDS), {"commands": ["true"]}, "commands", STARTED),
+    (
+        pytest.mark.holds("guard", promises.ENV),
+        {"env": ["A"]},
+        "env",
+        "import os\nos.environ['A'] = os.environ['B'] = 'x'",
+    ),
+    (
+        pytest.mark.holds("guard", promises.IMPORTS),
+        {"imports": ["module"]},
+        "imports",
+        "import module\nimport sqlite3",
+    ),
+    (
+        pytest.mark.holds("guard", promises.IMPORT_ALLOW),
+        {"import_allow": ["numpy"]},
+        "env",
+        OWN_NUMPY,
+    ),
+    # No rule of a policy is about it.
+    (
+        pytest.mark.holds("guard", promises.NATIVE),
+        {},
+        None,
+        "import ctypes\nctypes.CDLL(None).truncate(b'kept', 0)",
+    ),
+    (pytest.mark.holds("guard", promises.THREADS), {"threads": "deny"}, "threads", THREAD),
+    (
+        pytest.mark.holds("guard", promises.UNKNOWN),
+        {"unknown_events": "deny"},
+        "unknown_events",
+        "import sys; sys.audit('a.b')",
+    ),
+]
 
 
-@pytest.mark.holds("guard", promises.UNKNOWN)
-def test_unknown_events(user):
-    code = "import sys; sys.audit('somelib.delete_all')"
-    rules, _, said = guarded(user, {"unknown_events": "deny"}, code)
-    assert rules == ["unknown_events"], said
-
-
-numbers = pytest.mark.skipif(
-    platform.machine() != "x86_64", reason="the numbers are those of x86-64"
+@pytest.mark.parametrize(
+    ("fields", "rule", "code"), [pytest.param(*row, marks=mark) for mark, *row in HELD]
 )
+def test_fields_that_the_guard_holds(guarded, fields, rule, code):
+    files = {"kept": "x", "own": "y", "module.py": ""}
+    rules, found, ran = guarded(code, files, **{"env": False, **fields})
+    assert set(rules) == {rule}, ran
+    assert {name: found[name] for name in {*found} - {"numpy.py"}} == files, ran
+
 
 #: Opens, replaces and removes what the policy blocks, by system calls.
-BLOCKED = (
-    SYSTEM_CALLS
-    + """
+BLOCKED = """
 base = sys.argv[1]
 def text(path):
     return ctypes.create_string_buffer(os.fsencode(path))
@@ -215,14 +192,13 @@ attempt("rename of what is above", lambda: call(82, at("above"), at("beside")))
 attempt("below what was above", lambda: call(2, at("beside/kept"), 0, 0))
 attempt("metadata below what was above", lambda: call(90, at("beside/kept"), 0o777))
 attempt("own", lambda: call(2, at("own"), 2, 0))
-print(json.dumps(passed))
 """
-)
 
 
 @pytest.mark.slow
-@numbers
+@by_number
 @pytest.mark.holds("kernel", promises.BLOCK)
+@by_each_user
 def test_block_by_system_calls(user):
     """Files stay as they are and closed, also where a directory above them is moved.
 
@@ -254,32 +230,27 @@ def test_block_by_system_calls(user):
 
 
 @pytest.mark.slow
-@numbers
+@by_number
 @pytest.mark.holds("kernel", promises.BLOCK)
+@by_each_user
 def test_block_where_all_may_be_written(user):
     before = """
         with open("kept", "w") as file:
             file.write("x")
         given = os.getcwd()
     """
-    code = (
-        SYSTEM_CALLS
-        + """
+    code = """
 path = ctypes.create_string_buffer(os.fsencode(sys.argv[1] + "/kept"))
 attempt("creat", lambda: call(85, path, 0o600))
 attempt("open", lambda: call(2, path, 1, 0))
-print(json.dumps(passed))
 """
-    )
     policy = "False, write=None, block=[os.getcwd() + '/kept']"
     ran = raw(user, code, network=policy, before=before, after="after = open('kept').read()")
     assert (ran["told"], ran["after"]) == ([], "x"), ran
 
 
 #: Starts programs and threads by system calls, each of which writes where it may and where not.
-STARTS = (
-    SYSTEM_CALLS
-    + """
+STARTS = """
 import mmap, time
 here, outside = os.getcwd(), sys.argv[1]
 texts = []
@@ -311,12 +282,12 @@ time.sleep(0.3)
 print(json.dumps(True), flush=True)
 os._exit(0)
 """
-)
 
 
 @pytest.mark.slow
-@numbers
+@by_number
 @pytest.mark.holds("kernel", promises.STARTED)
+@by_each_user
 def test_what_is_started(user):
     with directory_of(user) as place:
         inside = raw(user, STARTS, place, after="after = sandbox.list_files()")["after"]
@@ -325,9 +296,7 @@ def test_what_is_started(user):
 
 
 #: All places in which variables can be seen.
-LOOK = (
-    SYSTEM_CALLS
-    + """
+LOOK = """
 host = int(sys.argv[1])
 parent = int(open(f"/proc/{os.getppid()}/stat").read().rpartition(")")[2].split()[1])
 seen = [os.fsdecode(name + b"=" + value) for name, value in os.environb.items()]
@@ -338,9 +307,8 @@ for process in ("self", os.getppid(), parent, host, 1):
                 seen.append(file.read(1 << 16).decode(errors="replace"))
         except OSError:
             pass
-print(json.dumps("\\n".join(seen)))
+answer = "\\n".join(seen)
 """
-)
 
 SECRETS = """
 import os
@@ -352,6 +320,7 @@ os.environ["LC_TIME"] = "C.UTF-8"
 @pytest.mark.slow
 @pytest.mark.holds("host", promises.HOST_ENV)
 @pytest.mark.holds("kernel", promises.HOST_ENV)
+@by_each_user
 def test_variables_of_the_host(user):
     """Also by its own files in /proc, which the kernel closes."""
     seen = raw(user, LOOK, "HOST", before=SECRETS)["told"]
@@ -360,13 +329,12 @@ def test_variables_of_the_host(user):
 
 
 @pytest.mark.slow
-@numbers
+@by_number
 @pytest.mark.holds("kernel", promises.HOST_ENV)
+@by_each_user
 def test_memory_of_the_host(user):
     """The host tells where a secret of its own is."""
-    code = (
-        SYSTEM_CALLS
-        + """
+    code = """
 host, place = map(int, sys.argv[1].split(":"))
 found = ctypes.create_string_buffer(6)
 part = (ctypes.c_ulong * 2)(ctypes.addressof(found), 6)
@@ -378,9 +346,8 @@ def read():
     with open(f"/proc/{host}/mem", "rb", 0) as file:
         return file.seek(place) and file.read(6)
 attempt("mem", read)
-print(json.dumps([passed, found.raw.decode(errors="replace")]))
+answer = [passed, found.raw.decode(errors="replace")]
 """
-    )
     before = """
         import ctypes
         secret = ctypes.create_string_buffer(b"SECRET")

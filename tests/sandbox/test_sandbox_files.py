@@ -1,21 +1,26 @@
-"""The host is never hurt by the files of its guest: judged from outside, as each user."""
+"""The host is never hurt by the files of its guest: judged from outside."""
 
 import json
+import os
+import socket
 import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import promises
 import pytest
-from users import USERS, run_as
+from programs import printed
+from sandboxes import unguarded
 
-pytest.importorskip("sandlock")
+from fastaudit_rs import Policy
 
 pytestmark = pytest.mark.once
 
-#: The beginning of each program: `make` makes a sandbox where only the kernel is to say no, and
-#: `tell` reports to the test.
+#: The beginning of the programs that measure their memory: `make` makes a sandbox where only the
+#: kernel is to say no, and `tell` reports to the test.
 BEGIN = """
-import json, os, resource, sys, threading, time
-from pathlib import Path
+import json, resource, time
 from fastaudit_rs import Limits, Policy, Sandbox
 
 LOOSE = Policy(native=True, commands=True, network=True, threads="inherit", env=True)
@@ -31,25 +36,27 @@ def error_of(function, *args, **named):
         function(*args, **named)
     except BaseException as error:
         return type(error).__name__
-    return None
 """
 
-by_each_user = pytest.mark.parametrize("user", USERS)
+
+def told(program):
+    """All that a program tells."""
+    return [json.loads(line) for line in printed(BEGIN + textwrap.dedent(program)).splitlines()]
 
 
-def told(user, program, timeout=60):
-    """All that a program tells, as this user."""
-    found = run_as(user, BEGIN + textwrap.dedent(program), timeout=timeout)
-    return [json.loads(line) for line in found.splitlines()]
+def error_of(function, *args):
+    """The class of the exception that a call raises; `None` if it raises none."""
+    try:
+        function(*args)
+    except (OSError, ValueError, TypeError) as error:
+        return type(error)
+    return None
 
-
-#: Runs code where no guard denies what is in too deep a directory.
-RAW = "import subprocess, sys; subprocess.run([sys.executable, '-I', '-c', {!r}], check=True)"
 
 #: Code that makes a directory a link to one outside, and back, in one step each.
 SWAP = """
-import ctypes, os, time
-os.symlink(os.path.realpath("../../outside"), "link")
+import ctypes, os, sys, time
+os.symlink(sys.argv[1], "link")
 os.makedirs("place", exist_ok=True)
 exchange, here, both = ctypes.CDLL(None).renameat2, -100, 2
 end = time.monotonic() + 1.5
@@ -59,72 +66,49 @@ while time.monotonic() < end:
 
 
 @pytest.mark.holds("host", promises.INSIDE)
-@by_each_user
 @pytest.mark.slow
-def test_a_directory_that_becomes_a_link(user):
+def test_a_directory_that_becomes_a_link(sandbox, tmp_path):
     """`write_file` while a run swaps a directory for a link to one outside."""
-    program = f"""
-        outside = Path("outside")
-        outside.mkdir()
-        (outside / "secret").write_text("secret")
-        with make() as sandbox:
-            ran = []
-            run = threading.Thread(target=lambda: ran.append(sandbox.run({RAW.format(SWAP)!r})))
-            run.start()
-            errors, read, written = set(), set(), 0
-            while run.is_alive():
-                for name in ("place/inner/file", "place/file"):
-                    error = error_of(sandbox.write_file, name, "x")
-                    written += error is None
-                    errors.add(error)
-                try:
-                    read.add(sandbox.read_file("place/secret").decode())
-                except BaseException as error:
-                    errors.add(type(error).__name__)
-            run.join()
-            tell([ran[0].stderr, sorted(os.listdir(outside)), sorted(read), written > 0])
-            tell(sorted(errors - {{None}}))
-    """
-    found, errors = told(user, program)
-    assert found == ["", ["secret"], [], True]
-    assert set(errors) <= {"ValueError", "FileNotFoundError", "NotADirectoryError"}
+    (tmp_path / "secret").write_text("secret")
+    errors, read, written = set(), set(), 0
+    with ThreadPoolExecutor(1) as threads:
+        run = threads.submit(unguarded, sandbox, SWAP, tmp_path)
+        while not run.done():
+            for name in ("place/inner/file", "place/file"):
+                error = error_of(sandbox.write_file, name, "x")
+                written += error is None
+                errors.add(error)
+            try:
+                read.add(sandbox.read_file("place/secret"))
+            except OSError as error:
+                errors.add(type(error))
+            except ValueError:
+                pass
+    assert run.result().stderr == ""
+    assert (os.listdir(tmp_path), read, written > 0) == (["secret"], set(), True)
+    assert errors <= {None, ValueError, FileNotFoundError, NotADirectoryError}
 
 
 @pytest.mark.holds("host", promises.UNHURT)
-@by_each_user
-def test_what_is_no_regular_file(user):
+def test_what_is_no_regular_file(make_sandbox, monkeypatch):
     """A FIFO does not make the host wait, a socket or a directory is an error."""
-    program = """
-        with make(Policy()) as sandbox:
-            code = "import os; os.mkfifo('fifo'); os.mkdir('directory')"
-            tell(sandbox.run(code).returncode)
-            import socket
-            os.chdir(sandbox.directory)
-            listener = socket.socket(socket.AF_UNIX)
-            listener.bind("socket")
-            begun = time.monotonic()
-            for name in ("fifo", "directory", "socket"):
-                tell([name, error_of(sandbox.read_file, name),
-                      error_of(sandbox.write_file, name, "x")])
-            tell(error_of(sandbox.write_file, "fifo/x", "x"))
-            tell(sorted(sandbox.list_files()))
-            tell(time.monotonic() - begun < 5)
-    """
-    assert told(user, program, timeout=30) == [
-        0,
-        ["fifo", "OSError", "OSError"],
-        ["directory", "IsADirectoryError", "IsADirectoryError"],
-        ["socket", "OSError", "OSError"],
-        "NotADirectoryError",
-        ["fifo", "socket"],
-        True,
-    ]
+    sandbox = make_sandbox(Policy())
+    assert sandbox.run("import os; os.mkfifo('fifo'); os.mkdir('directory')").success
+    monkeypatch.chdir(sandbox.directory)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+    begun = time.monotonic()
+    for name, kind in (("fifo", OSError), ("directory", IsADirectoryError), ("socket", OSError)):
+        assert error_of(sandbox.read_file, name) == kind
+        assert error_of(sandbox.write_file, name, "x") == kind
+    assert error_of(sandbox.write_file, "fifo/x", "x") is NotADirectoryError
+    assert sorted(sandbox.list_files()) == ["fifo", "socket"]
+    assert time.monotonic() - begun < 5
 
 
 @pytest.mark.slow
 @pytest.mark.holds("host", promises.UNHURT)
-@by_each_user
-def test_a_file_that_is_too_large(user):
+def test_a_file_that_is_too_large():
     program = """
         with make(Policy(), disk=None) as sandbox:
             tell(sandbox.run("open('large', 'wb').truncate(10**12)").success)
@@ -140,35 +124,27 @@ def test_a_file_that_is_too_large(user):
             tell(len(sandbox.read_file("small", max_bytes=None)))
             tell([error_of(sandbox.read_file, "small", max_bytes=most) for most in (0, 1.5, "x")])
     """
-    made, said, *rest = told(user, program)
+    made, said, *rest = told(program)
     assert made and said[:2] == [27, "large"]
     assert "it has more than 104857600 bytes: pass a greater max_bytes" in said[2]
     assert rest == [True, "OSError", 1000, 1000, ["ValueError", "TypeError", "ValueError"]]
 
 
 @pytest.mark.holds("host", promises.INSIDE)
-@by_each_user
-def test_names(user):
-    program = """
-        outside = Path("outside").absolute()
-        outside.mkdir()
-        with make() as sandbox:
-            os.symlink(outside, sandbox.directory / "link")
-            os.symlink("nowhere", sandbox.directory / "dangling")
-            for name in ("../a", "/etc/passwd", "", ".", "a/../../b", "link/a", "dangling"):
-                tell([error_of(sandbox.read_file, name), error_of(sandbox.write_file, name, "x")])
-            tell(os.listdir(outside))
-            for name in ("a/b", Path("c"), str(sandbox.directory / "d"), "a/../e", "\\udcff"):
-                sandbox.write_file(name, "x")
-                assert sandbox.read_file(name) == b"x"
-            tell(sandbox.list_files())
-            tell([error_of(sandbox.write_file, name, "x") for name in ("x" * 300, "a\\0", 1)])
-    """
-    *leading_out, outside, listed, wrong = told(user, program)
-    assert leading_out == [["ValueError", "ValueError"]] * 7
-    assert outside == []
-    assert listed == ["a/b", "c", "d", "dangling", "e", "link", "\udcff"]
-    assert wrong == ["OSError", "OSError", "TypeError"]
+def test_names(make_sandbox, tmp_path):
+    sandbox = make_sandbox()
+    os.symlink(tmp_path, sandbox.directory / "link")
+    os.symlink("nowhere", sandbox.directory / "dangling")
+    for name in ("../a", "/etc/passwd", "", ".", "a/../../b", "link/a", "dangling"):
+        assert error_of(sandbox.read_file, name) is ValueError
+        assert error_of(sandbox.write_file, name, "x") is ValueError
+    assert os.listdir(tmp_path) == []
+    for name in ("a/b", Path("c"), str(sandbox.directory / "d"), "a/../e", "\udcff"):
+        sandbox.write_file(name, "x")
+        assert sandbox.read_file(name) == b"x"
+    assert sandbox.list_files() == ["a/b", "c", "d", "dangling", "e", "link", "\udcff"]
+    wrong = [error_of(sandbox.write_file, name, "x") for name in ("x" * 300, "a\0", 1)]
+    assert wrong == [OSError, OSError, TypeError]
 
 
 #: Code that makes odd files, below the current directory.
@@ -197,51 +173,26 @@ for name, depth in (("a", 3000), ("b" * 255, 40)):
 
 
 @pytest.mark.holds("host", promises.UNHURT)
-@by_each_user
 @pytest.mark.slow
-def test_odd_files(user):
+def test_odd_files(make_sandbox):
     """A run, a list and closing mind neither modes nor names, links or depth."""
-    program = f"""
-        sandbox = make()
-        base = sandbox.directory.parent
-        made = sandbox.run({RAW.format(ODD)!r})
-        tell([made.returncode, made.stderr])
-        again = sandbox.run("1")
-        tell([again.success, again.changed])
-        names = sandbox.list_files()
-        tell([len(names), max(map(len, names)) < 4096])
-        tell(sorted(set(made.changed) ^ set(names)))
-        begun = time.monotonic()
-        sandbox.close()
-        tell([base.exists(), time.monotonic() - begun < 10])
-    """
-    made, again, (count, are_short), differing, (exists, is_quick) = told(user, program)
-    assert made == [0, ""]
-    assert again == [True, []]
+    sandbox = make_sandbox()
+    made = unguarded(sandbox, ODD)
+    assert made.stderr == ""
+    again = sandbox.run("1")
+    assert (again.success, again.changed) == (True, [])
+    names = sandbox.list_files()
     # Files that are too deep have no path that they could be opened by.
-    assert (count, are_short) == (4 + 6, True)
-    assert differing == []
-    assert not exists and is_quick
-
-
-@by_each_user
-def test_after_it_is_closed(user):
-    program = """
-        sandbox = make()
-        sandbox.close()
-        for attempt in (
-            lambda: sandbox.write_file("a", "x"), lambda: sandbox.read_file("a"),
-            sandbox.list_files, lambda: sandbox.run("1"), lambda: sandbox.pool(1),
-        ):
-            tell(error_of(attempt))
-        tell(sandbox.directory.parent.exists())
-    """
-    assert told(user, program) == [*["RuntimeError"] * 5, False]
+    assert len(names) == 4 + 6 and max(map(len, names)) < 4096
+    assert sorted(made.changed) == sorted(names)
+    begun = time.monotonic()
+    sandbox.close()
+    assert not sandbox.directory.parent.exists()
+    assert time.monotonic() - begun < 10
 
 
 @pytest.mark.slow
 @pytest.mark.holds("host", promises.DISK)
-@by_each_user
 @pytest.mark.parametrize(
     ("disk", "code"),
     [
@@ -278,24 +229,20 @@ def test_after_it_is_closed(user):
         ("20M", "f = open('f', 'wb')\nwhile True: f.write(bytes(10**6))"),
     ],
 )
-def test_disk(user, disk, code):
-    program = f"""
-        with make(disk={disk!r}) as sandbox:
-            ran = sandbox.run("import os, subprocess, sys, time; files = []\\n" + {code!r})
-            tell([ran.killed_by, ran.success, ran.stderr])
-            tell(sandbox.run("1").returncode is not None)
-    """
-    assert told(user, program) == [["disk", False, ""], True]
+def test_disk(make_sandbox, disk, code):
+    sandbox = make_sandbox(disk=disk)
+    ran = sandbox.run(f"import os, subprocess, sys, time; files = []\n{code}")
+    assert (ran.killed_by, ran.success, ran.stderr) == ("disk", False, "")
+    assert sandbox.run("1").returncode is not None
 
 
 @pytest.mark.slow
 @pytest.mark.holds("host", promises.UNHURT)
-@by_each_user
 @pytest.mark.parametrize(
     "report",
     ["b'[' * (8 << 20)", "b'[' + b'[],' * (5 << 20) + b'[]]'", "b'\\n' * (15 << 20)"],
 )
-def test_reports_that_cost_much(user, report):
+def test_reports_that_cost_much(report):
     """A report on itself that the code makes up, by the descriptor."""
     code = f"""
 import os
@@ -321,7 +268,7 @@ for head, tail in ((b'{{"value": ', b'}}'), (b'{{"denied": ', b'}}'), (b'', b'')
             tell(time.monotonic() - begun)
             tell(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     """
-    ran, seconds, kilobytes = told(user, program)
+    ran, seconds, kilobytes = told(program)
     assert ran == [0, [], None]
     assert seconds < 5
     assert kilobytes < 150_000

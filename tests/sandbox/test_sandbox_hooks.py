@@ -1,11 +1,10 @@
 """`fastaudit_rs.sandbox_hooks`: the shape of a process-wide sandbox. Each test has its process."""
 
 import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
+from programs import ran
 
 from fastaudit_rs import AuditDenied, Policy
 from fastaudit_rs.sandbox_hooks import (
@@ -34,13 +33,7 @@ out = sys.argv[1]
 @pytest.fixture
 def run(places):
     def run(code):
-        result = subprocess.run(
-            [sys.executable, "-c", HEAD + textwrap.dedent(code), places.out],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            cwd=places.cwd,
-        )
+        result = ran(HEAD + textwrap.dedent(code), places.out, cwd=places.cwd)
         assert result.returncode == 0, result.stderr
         run.stderr = result.stderr
         return result.stdout.split()

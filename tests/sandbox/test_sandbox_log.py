@@ -124,26 +124,33 @@ def test_a_run_that_is_killed_has_its_denials(path):
     assert ("denied", "denied") in told(path)
 
 
+#: A guest that has found the pipe of the log.
+PIPE = """
+import os, stat
+own = [fd for fd in range(3, 100) if os.path.exists(f"/proc/self/fd/{fd}")
+       and stat.S_ISFIFO(os.fstat(fd).st_mode)]
+def write(data):
+    for fd in own:
+        try: os.write(fd, data)
+        except OSError: pass
+"""
+
+
 def test_a_guest_that_writes_what_it_likes(sandbox, path):
     """The pipe of the log is open in the guest, which may write anything to it."""
     code = """
-        import os, stat
-        own = [fd for fd in range(3, 100) if os.path.exists(f"/proc/self/fd/{fd}")
-               and stat.S_ISFIFO(os.fstat(fd).st_mode)]
-        common = b'"time":0,"verdict":"allowed","rule":null,"effect":"x"'
-        lines = [
-            b"nonsense", b"[1]", b"{}", b"[" * 5000, b"\\xff",
-            b'{%b,"event":"open","args":[NaN]}' % common,
-            b'{%b,"event":{"a":1},"args":[]}' % common,
-            b'{%b,"event":"forged","source":"host","args":[]}' % common,
-            b'{%b,"event":"forged","args":[]}' % common,
-            b"x" * 100_000,
-        ]
-        for fd in own:
-            try: os.write(fd, b"\\n".join(lines) + b"\\n")
-            except OSError: pass
-    """
-    sandbox.run(textwrap.dedent(code))
+common = b'"time":0,"verdict":"allowed","rule":null,"effect":"x"'
+lines = [
+    b"nonsense", b"[1]", b"{}", b"[" * 5000, b"\\xff",
+    b'{%b,"event":"open","args":[NaN]}' % common,
+    b'{%b,"event":{"a":1},"args":[]}' % common,
+    b'{%b,"event":"forged","source":"host","args":[]}' % common,
+    b'{%b,"event":"forged","args":[]}' % common,
+    b"x" * 100_000,
+]
+write(b"\\n".join(lines) + b"\\n")
+"""
+    sandbox.run(PIPE + code)
     found = lines_of(path)
     forged = [line for line in found if line["event"] == "forged"]
     assert [(line["source"], line["guard"]) for line in forged] == [("guest", "agent 7")]
@@ -154,17 +161,12 @@ def test_a_guest_that_writes_what_it_likes(sandbox, path):
 @pytest.mark.slow
 def test_a_guest_that_writes_without_end(sandbox, path):
     code = """
-        import os, stat
-        own = [fd for fd in range(3, 100) if os.path.exists(f"/proc/self/fd/{fd}")
-               and stat.S_ISFIFO(os.fstat(fd).st_mode)]
-        line = b'{"time":0,"verdict":"allowed","rule":null,"event":"forged","effect":"x"'
-        line += b',"args":["%b"]}' % (b"x" * 4000) + b"\\n"
-        for _ in range(6000):
-            for fd in own:
-                try: os.write(fd, line)
-                except OSError: pass
-    """
-    sandbox.run(textwrap.dedent(code))
+line = b'{"time":0,"verdict":"allowed","rule":null,"event":"forged","effect":"x"'
+line += b',"args":["%b"]}' % (b"x" * 4000) + b"\\n"
+for _ in range(6000):
+    write(line)
+"""
+    sandbox.run(PIPE + code)
     assert os.path.getsize(path) < 20 << 20
     assert lines_of(path)[-1]["lost"] > 1000
 

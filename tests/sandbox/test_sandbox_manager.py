@@ -5,12 +5,9 @@ import textwrap
 import time
 
 import pytest
+from sandboxes import LOOSE
 
 from fastaudit_rs import Limits, Policy, SandboxManager
-
-pytest.importorskip("sandlock")
-
-from sandboxes import LOOSE
 
 
 @pytest.fixture
@@ -168,13 +165,8 @@ class TestArguments:
     @pytest.mark.parametrize(
         ("arguments", "error", "says"),
         [
-            ({"policy": "x"}, TypeError, "policy must be a Policy, not str"),
             ({"history": "x"}, TypeError, "history must be a whole number, not str"),
             ({"history": -1}, ValueError, "history must be at least 0, not -1"),
-            ({"backend": "podman"}, ValueError, "backend must be 'process' or 'docker'"),
-            ({"image": "python:3.13"}, ValueError, "image is for backend='docker'"),
-            ({"backend": "docker"}, TypeError, "image must be a str for backend='docker'"),
-            ({"confine": "maybe"}, ValueError, "confine must be 'require', 'prefer' or 'audit'"),
         ],
     )
     def test_bad_arguments(self, arguments, error, says):

@@ -1,23 +1,23 @@
 """The memory of a sandbox, and its limits without the kernel part, as any user."""
 
-import json
-import subprocess
+import os
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import promises
 import pytest
+from programs import ran
 from raw_code import raw
-from users import USERS, run_as
+from users import USERS
+from waiting import until
 
 from fastaudit_rs import Limits, Policy, Sandbox
 from fastaudit_rs.sandbox.host import cgroup
 
-pytest.importorskip("sandlock")
-
 pytestmark = pytest.mark.once
+
+by_group = pytest.mark.skipif(not cgroup.are_there(), reason="no control groups can be made here")
 
 #: Ways to use 900 MB that no count of private memory sees, under a limit of 200 MB.
 HUNGRY = {
@@ -46,7 +46,7 @@ HUNGRY = {
 
 #: Processes that each fill pipes, and the megabytes that were in all of them.
 PIPES = """
-import contextlib, fcntl, json, os, time
+import contextlib, fcntl, time
 read, write = os.pipe()
 for _ in range(8):
     if os.fork() == 0:
@@ -62,7 +62,7 @@ for _ in range(8):
         os.write(write, count.to_bytes(8, "big"))
         time.sleep(1)
         os._exit(0)
-print(json.dumps(sum(int.from_bytes(os.read(read, 8), "big") for _ in range(8)) >> 20))
+answer = sum(int.from_bytes(os.read(read, 8), "big") for _ in range(8)) >> 20
 """
 
 
@@ -88,20 +88,18 @@ def test_pipes_are_small(user):
 
 
 @pytest.mark.slow
+@by_group
 def test_memory_that_is_reserved(make_sandbox):
     """Common libraries reserve much more than they use."""
-    if not cgroup.are_there():
-        pytest.skip("this user can make no control groups here")
     ran = make_sandbox(memory="200M").run("import mmap; place = mmap.mmap(-1, 500 << 20)")
     assert ran.success, ran
     assert make_sandbox(memory="200M").run("x = bytearray(10**9)").killed_by == "memory"
 
 
 @pytest.mark.slow
+@by_group
 def test_a_kill_is_told(make_sandbox):
     """Also of a program that the code started; a `MemoryError` is not a kill."""
-    if not cgroup.are_there():
-        pytest.skip("this user can make no control groups here")
     sandbox = make_sandbox(memory="200M")
     code = """if 1:
         import os
@@ -119,10 +117,9 @@ def test_a_kill_is_told(make_sandbox):
 
 
 @pytest.mark.slow
+@by_group
 def test_groups_are_removed(monkeypatch):
     """After runs, kills and at the end; also those that a killed host left behind."""
-    if not cgroup.are_there():
-        pytest.skip("this user can make no control groups here")
     made = []
     make = cgroup.made
     monkeypatch.setattr(cgroup, "made", lambda limits: made.append(make(limits)) or made[-1])
@@ -155,20 +152,6 @@ def test_without_groups(monkeypatch):
         assert sandbox.run("import os; os.memfd_create('x')").success
 
 
-#: A host without the kernel part, and what its code gets.
-ALONE = """
-import json, sys
-from fastaudit_rs import Limits, Sandbox, Policy
-limits = Limits(memory="200M", processes=5, open_files=40, wall_seconds=20)
-confine, code = sys.argv[1:]
-if confine == "prefer":
-    sys.modules["sandlock"] = None
-policy = Policy(threads="inherit", commands=True)
-with Sandbox(policy, limits, confine=confine) as sandbox:
-    ran = sandbox.run(code, value=True)
-    print(json.dumps([ran.value, sandbox.explain(), ran.stderr, ran.killed_by]))
-"""
-
 GREEDY = """
 import os, time
 def much():
@@ -199,20 +182,23 @@ def forks():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("confine", ["prefer", "audit"])
-def test_limits_without_the_kernel_part(user, confine):
-    value, told, _, killed_by = json.loads(run_as(user, ALONE, confine, GREEDY))
+def test_limits_without_the_kernel_part(monkeypatch, confine):
+    if confine == "prefer":
+        monkeypatch.setitem(sys.modules, "sandlock", None)
+    policy = Policy(threads="inherit", commands=True)
+    limits = Limits(memory="200M", processes=5, open_files=40, wall_seconds=20)
+    with Sandbox(policy, limits, confine=confine) as sandbox:
+        told, done = sandbox.explain(), sandbox.run(GREEDY, value=True)
+    is_root = os.geteuid() == 0
     assert told["open_files"] == "kernel" and told["cpu_percent"] in ("kernel", "nothing")
     assert told["memory"] in ("kernel", "kernel, each process by itself")
+    assert told["processes"] == ("nothing" if is_root else "kernel, with all of its user's")
     if told["memory"] == "kernel":
-        assert killed_by == "memory"
+        assert done.killed_by == "memory"
     else:
-        files, forks, much = value
-        assert files < 40 and much == 0
-        assert (forks == 30) == (user == "root")
-    words = {"root": "nothing", "ordinary": "kernel, with all of its user's"}
-    assert told["processes"] == words[user]
+        files, forks, much = done.value
+        assert files < 40 and much == 0 and (forks == 30) == is_root
 
 
 #: A host that is killed while its code runs; its group is told first.
@@ -234,16 +220,10 @@ with Sandbox(Policy()) as sandbox:
 
 
 @pytest.mark.slow
+@by_group
 def test_a_killed_host_leaves_an_empty_group():
-    host = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True)
-    paths = list(map(Path, host.stdout.split()))
-    if not paths:
-        pytest.skip("this user can make no control groups here")
-    deadline = time.monotonic() + 5
-    for path in paths:
-        while (path / "cgroup.procs").read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+    for path in map(Path, ran(KILLED).stdout.split()):
+        assert until(lambda path=path: not (path / "cgroup.procs").read_text(), 5)
         # It is younger than the ones that are removed.
         cgroup._sweep(path.parent)
         assert path.exists()

@@ -7,12 +7,9 @@ import textwrap
 
 import promises
 import pytest
+from sandboxes import LOOSE
 
 from fastaudit_rs import Sandbox
-
-pytest.importorskip("sandlock")
-
-from sandboxes import LOOSE
 
 pytestmark = pytest.mark.once
 

@@ -1,40 +1,35 @@
-"""Files in a sandbox whose names are not UTF-8, judged from outside, as each user."""
+"""Files in a sandbox whose names are not UTF-8, judged from outside."""
 
-import json
+import os
 
 import pytest
-from users import USERS, directory_of, run_as
-
-pytest.importorskip("sandlock")
-
-#: A host: it makes links to outside, runs guarded code, and tells its end and the names and modes
-#: of the files that there are.
-HOST = r"""
-import json, os, sys
-from fastaudit_rs import Sandbox
-outside, code = sys.argv[1:]
-with Sandbox() as sandbox:
-    place = os.fsencode(sandbox.directory)
-    os.symlink(outside, place + b"/out\xff")
-    os.symlink(b"out\xff", place + b"/again")
-    ran = sandbox.run(code, args=[outside])
-    found = {os.fsdecode(name): os.lstat(place + b"/" + name).st_mode & 0o777
-             for name in os.listdir(place)}
-    print(json.dumps([ran.stderr, [denied.event for denied in ran.violations], found]))
-"""
 
 
-def run(user, code):
-    """Run guarded code with a directory outside as its argument, which must remain empty."""
-    with directory_of(user) as outside:
-        told = json.loads(run_as(user, HOST, outside, code))
-        assert run_as(user, "import os, sys; print(os.listdir(sys.argv[1]))", outside) == "[]\n"
-    return told
+@pytest.fixture
+def run(make_sandbox, tmp_path):
+    """`run(code)`: its end, and the modes of the files there are; it has a directory outside.
+
+    Links lead to the directory, which must remain empty.
+    """
+
+    def run(code):
+        sandbox = make_sandbox(None)
+        place = os.fsencode(sandbox.directory)
+        os.symlink(tmp_path, place + b"/out\xff")
+        os.symlink(b"out\xff", place + b"/again")
+        ran = sandbox.run(code, args=[str(tmp_path)])
+        assert os.listdir(tmp_path) == []
+        found = {
+            os.fsdecode(name): os.lstat(place + b"/" + name).st_mode & 0o777
+            for name in os.listdir(place)
+        }
+        return ran.stderr, [denied.event for denied in ran.violations], found
+
+    return run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("user", USERS)
-def test_used_where_may_be_written(user):
+def test_used_where_may_be_written(run):
     """Also by way of links, and of links that have such names themselves."""
     code = """
 import os
@@ -54,7 +49,7 @@ except FileNotFoundError:
 os.chmod(b"caf\\xe9", 0o640)
 os.rename(b"caf\\xe9", b"th\\xe9")
 """
-    said, denied, found = run(user, code)
+    said, denied, found = run(code)
     assert (said, denied) == ("", [])
     assert sorted(found) == [
         "again",
@@ -69,8 +64,7 @@ os.rename(b"caf\\xe9", b"th\\xe9")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("user", USERS)
-def test_links_lead_nowhere_else(user):
+def test_links_lead_nowhere_else(run):
     code = """
 import os, sys
 for place in (b"out\\xff", b"again", b"again/../" + os.fsencode(os.path.basename(sys.argv[1]))):
@@ -80,6 +74,6 @@ for place in (b"out\\xff", b"again", b"again/../" + os.fsencode(os.path.basename
         except PermissionError:
             pass
 """
-    said, denied, _ = run(user, code)
+    said, denied, _ = run(code)
     assert said == ""
     assert denied == ["open", "os.mkdir"] * 3

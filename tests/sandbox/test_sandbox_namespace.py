@@ -3,103 +3,79 @@
 It stands behind the filter of system calls, where the system lets the host's user make one.
 """
 
-import json
-import platform
+import os
+import subprocess
 
 import promises
 import pytest
-from raw_code import SYSTEM_CALLS, raw
-from repository import ROOT
-from users import USERS, run_as
+from raw_code import by_number, raw
+from sandboxes import LOOSE, of, running
+from users import USERS
+from waiting import until
 
-from fastaudit_rs import Network
-
-pytest.importorskip("sandlock")
-
-pytestmark = pytest.mark.once
-
-by_each_user = pytest.mark.parametrize("user", USERS)
-
-#: A host: it tells its network, whether it may make another, those of the processes of its
-#: sandboxes, and those of its own threads while they are there and after.
-HOST = """
-import json, os, subprocess, sys, time
-sys.path.insert(0, {support!r})
 from fastaudit_rs import Network, Policy, Sandbox
-from sandboxes import of, running
-def threads():
-    return sorted({{os.readlink(f"/proc/self/task/{{each}}/ns/net")
-                    for each in os.listdir("/proc/self/task")}})
-def networks(sandbox):
-    assert sandbox.run("1").success
-    return [os.readlink(f"/proc/{{each}}/ns/net") for each in running(of(sandbox))]
-own = os.readlink("/proc/self/ns/net")
-may = subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode == 0
-found = {{}}
-for name, fields in {policies!r}.items():
-    policy = Policy.preset("sandbox").replace(**fields)
-    with Sandbox(policy) as sandbox, Sandbox(policy) as other:
-        found[name] = networks(sandbox) + networks(other)
-        there = os.readlink("/proc/self/ns/net")
-# A thread that Python has joined is the system's for a moment more.
-end = time.monotonic() + 20
-while threads() != [own] and time.monotonic() < end:
-    time.sleep(0.01)
-print(json.dumps([own, may, found, there, threads()]))
-"""
 
-#: The fields of policies without a network, and of others.
-WITHOUT = {
-    "in places": {"network": False},
-    "anywhere": {"network": False, "write": None},
-    "Unix sockets": {"network": Network(hosts=[], unix=["/run"])},
-}
-WITH = {
-    "all": {"network": True},
-    "hosts": {"network": Network(hosts=["127.0.0.1"])},
-    "names": {"network": Network(hosts=["example.com"], lookup=False)},
-    "ports": {"network": Network(hosts=[], listen=["127.0.0.1"])},
-}
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 
-def networks(user, policies):
-    """The tellings of a host of this user."""
-    program = HOST.format(support=str(ROOT / "tests/support"), policies=policies)
-    return json.loads(run_as(user, program))
+def network(process="self"):
+    return os.readlink(f"/proc/{process}/ns/net")
 
 
-@pytest.mark.slow
+def networks_of_threads():
+    return {network(f"self/task/{each}") for each in os.listdir("/proc/self/task")}
+
+
+def networks(fields):
+    """The networks of the processes of two sandboxes; the host stays where it is."""
+    own, policy = network(), Policy.preset("sandbox").replace(**fields)
+    with Sandbox(policy) as one, Sandbox(policy) as other:
+        assert one.run("1").success and other.run("1").success
+        assert network() == own
+        found = [network(process) for each in (one, other) for process in running(of(each))]
+    # A thread that Python has joined is the system's for a moment more.
+    assert until(lambda: networks_of_threads() == {own})
+    return found
+
+
 @pytest.mark.holds("kernel", promises.DATA)
-@by_each_user
-def test_each_process_is_in_one_of_its_own(user):
-    own, may, found, there, after = networks(user, WITHOUT)
-    if user == "root" and not may:
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"network": False},
+        {"network": False, "write": None},
+        {"network": Network(hosts=[], unix=["/run"])},
+    ],
+    ids=["in places", "anywhere", "Unix sockets"],
+)
+def test_each_process_is_in_one_of_its_own(fields):
+    may = not subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode
+    if os.geteuid() == 0 and not may:
         pytest.skip("networks cannot be made here")
-    for made in found.values():
-        assert len(made) == 2
-        if may:
-            assert len({own, *made}) == 3, (own, found)
-        else:
-            assert set(made) == {own}
-    assert (there, after) == (own, [own]), "the host stays where it is"
+    found = networks(fields)
+    assert len(found) == 2
+    assert len({network(), *found}) == 3 if may else {*found} == {network()}, found
 
 
-@pytest.mark.slow
-@by_each_user
-def test_not_with_a_network(user):
-    own, _, found, _, _ = networks(user, WITH)
-    assert found == {name: [own, own] for name in WITH}
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        True,
+        Network(hosts=["127.0.0.1"]),
+        Network(hosts=["example.com"], lookup=False),
+        Network(hosts=[], listen=["127.0.0.1"]),
+    ],
+)
+def test_not_with_a_network(allowed):
+    assert networks({"network": allowed}) == [network()] * 2
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86-64")
+@by_number
 @pytest.mark.holds("kernel", promises.DATA)
-@by_each_user
+@pytest.mark.parametrize("user", USERS)
 def test_the_filter_holds_as_well(user):
     """No sockets of the internet, no names of the host's, and Unix sockets as before."""
-    code = (
-        SYSTEM_CALLS
-        + """
+    code = """
 name = sys.argv[1]
 attempt("internet", lambda: socket.socket(socket.AF_INET))
 attempt("internet 6", lambda: socket.socket(socket.AF_INET6))
@@ -114,9 +90,7 @@ def inside():
         to.send(b"x")
         return at.accept()[0].recv(1) == b"x"
 attempt("its own", inside)
-print(json.dumps(passed))
 """
-    )
     before = """
         import socket
         server = socket.socket(socket.AF_UNIX)
@@ -132,16 +106,8 @@ print(json.dumps(passed))
     assert (ran["told"], ran["after"]) == (["its own"], "reached by the host"), ran
 
 
-@pytest.mark.slow
-@by_each_user
-def test_run_under_a_guard(user):
+def test_run_under_a_guard():
     """A guard that lets a sandbox be run is asked nothing more for the network."""
-    program = """
-from fastaudit_rs import Policy, Sandbox
-wide = Policy(write=None, native=True, commands=True, network=True, threads="inherit", env=True)
-with Sandbox() as sandbox:
-    with wide.guard()() as guard:
+    with Sandbox() as sandbox, LOOSE.replace(write=None).guard()() as guard:
         assert sandbox.run("1").success
     assert not guard.violations
-"""
-    run_as(user, program)

@@ -4,19 +4,17 @@ The host watches from outside.
 """
 
 import os
-import platform
 
 import promises
 import pytest
-from raw_code import SYSTEM_CALLS, raw
+from raw_code import by_number, raw
 from users import USERS
-
-pytest.importorskip("sandlock")
 
 pytestmark = [
     pytest.mark.once,
+    pytest.mark.slow,
     pytest.mark.parametrize("user", USERS),
-    pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86-64"),
+    by_number,
 ]
 
 #: The host watches, and tells what it saw and who holds the limits.
@@ -37,9 +35,7 @@ cgroup.made = lambda limits: None
 """
 
 #: Machine code, and tasks that run it on stacks of their own.
-MACHINE = (
-    SYSTEM_CALLS
-    + """
+MACHINE = """
 import mmap, signal, time
 kept = []
 def memory(size, data=b"", protection=3):
@@ -74,12 +70,18 @@ def copied(number, *arguments, code=PAUSE, alone=False):
 def told(value):
     print(json.dumps(value), flush=True)
 """
-)
+
+
+def watched(user, code, given="", *, limits, groups=True):
+    """Run it under limits, without control groups if so asked; tell what the host saw, too."""
+    before = ("" if groups else NO_GROUPS) + WATCH
+    ran = raw(user, MACHINE + code, given, limits=limits, before=before, after=AFTER)
+    assert ran["told"] is not None, ran
+    return ran
+
 
 #: Spins in machine code until it is ended.
-COMPUTE = (
-    MACHINE
-    + """
+COMPUTE = """
 how, cpu = sys.argv[1], 0
 attempt("prlimit64", lambda: call(302, 0, cpu, (ctypes.c_ulong * 2)(900, 900), 0))
 attempt("setrlimit", lambda: call(160, cpu, (ctypes.c_ulong * 2)(900, 900)))
@@ -92,16 +94,12 @@ if how == "threads":
         assert clone(THREAD, SPIN) > 0
 ctypes.CFUNCTYPE(None)(SPIN)()
 """
-)
 
 
-@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.CPU)
-@pytest.mark.parametrize(
-    "how", ["plain", "threads", pytest.param("signals", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("how", ["plain", "threads", "signals"])
 def test_cpu_seconds(user, how):
-    ran = raw(user, COMPUTE, how, limits="cpu_seconds=1", before=WATCH, after=AFTER)
+    ran = watched(user, COMPUTE, how, limits="cpu_seconds=1")
     assert ran["told"] == [], ran
     # The status of a program that a signal ended.
     ended_by = {"signals": -9}.get(how, -24)
@@ -109,9 +107,7 @@ def test_cpu_seconds(user, how):
 
 
 #: Computes for a while, with threads, processes and sessions of its own.
-SHARE = (
-    MACHINE
-    + """
+SHARE = """
 for _ in range(2):
     assert clone(THREAD, SPIN) > 0 and copied(57, code=SPIN) > 0
     assert copied(57, code=SPIN, alone=True) > 0
@@ -126,40 +122,27 @@ while time.monotonic() < end:
 told(True)
 os._exit(0)
 """
-)
 
 
-def shared(user, groups):
-    """Compute under a limit of 30 %; return what the host saw."""
-    before = ("" if groups else NO_GROUPS) + WATCH
-    ran = raw(user, SHARE, limits="cpu_percent=30", before=before, after=AFTER)
-    assert ran["told"], ran
-    return ran["after"]
-
-
-@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.SHARE)
 def test_cpu_percent(user):
-    seen = shared(user, groups=True)
+    seen = watched(user, SHARE, limits="cpu_percent=30")["after"]
     if "cpu" not in seen["counted"]:
         pytest.skip("this user can make no control groups here")
     assert seen["rings"]["cpu_percent"] == "kernel"
     assert seen["cores"] < 0.42, seen
 
 
-@pytest.mark.slow
 @pytest.mark.holds("host", promises.SHARE)
 def test_cpu_percent_without_groups(user):
-    seen = shared(user, groups=False)
+    seen = watched(user, SHARE, limits="cpu_percent=30", groups=False)["after"]
     assert seen["rings"]["cpu_percent"] == "host, each core by itself"
     # It takes a while to stop them all.
     assert seen["cores"] < 0.7 * (os.cpu_count() or 1), seen
 
 
 #: Starts as many as it can in one way, 2,000 at most.
-START = (
-    MACHINE
-    + """
+START = """
 # A chain of 200 processes, each of which waits in vfork(2) for the next one:
 # mov r12, 200; dec r12; jz pause; mov eax, 58; syscall; test eax, eax; jz back to dec; pause
 CHAIN = machine_code("49c7c4c8000000" "49ffcc740bb83a0000000f0585c074f0" "b8220000000f05ebf7")
@@ -192,7 +175,6 @@ time.sleep(0.2)
 told([started, error])
 os._exit(0)
 """
-)
 
 FORKS = ["fork", "fork after a wait", "clone", "clone alone", "clone without a signal"]
 FORKS += ["clone beside", "clone3", "clone3 beside", "vfork"]
@@ -200,13 +182,10 @@ FORKS += ["clone beside", "clone3", "clone3 beside", "vfork"]
 
 def started(user, way, most):
     """Start what this way can; return what the code told, and what the host saw."""
-    code = START.replace("sys.argv[2]", str(most))
-    ran = raw(user, code, way, limits="processes=12", before=WATCH, after=AFTER)
-    assert ran["told"], ran
+    ran = watched(user, START.replace("sys.argv[2]", str(most)), way, limits="processes=12")
     return ran["told"], ran["after"]
 
 
-@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.PROCESSES)
 @pytest.mark.parametrize("way", FORKS)
 def test_processes(user, way):
@@ -219,7 +198,6 @@ def test_processes(user, way):
     assert error == 38 or seen["processes"] > 6, (count, seen)
 
 
-@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.PROCESSES)
 @pytest.mark.parametrize("way", ["threads", "threads of clone3"])
 def test_threads(user, way):
@@ -232,9 +210,7 @@ def test_threads(user, way):
 
 
 #: Opens as many as it can in one way; tells the ways in which it could raise the limit, too.
-OPEN = (
-    MACHINE
-    + """
+OPEN = """
 many, files = (ctypes.c_ulong * 2)(5000, 5000), 7
 attempt("prlimit64", lambda: call(302, 0, files, many, 0))
 attempt("setrlimit", lambda: call(160, files, many))
@@ -273,15 +249,13 @@ def error_of(act):
         time.sleep(0.06)
         os._exit(1 if passed or count == 500 else error)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-told([passed, {name: error_of(act) for name, act in ways.items()}])
+answer = [passed, {name: error_of(act) for name, act in ways.items()}]
 """
-)
 
 
 @pytest.mark.holds("kernel", promises.OPEN_FILES)
-@pytest.mark.slow
 def test_open_files(user):
-    ran = raw(user, OPEN, limits="open_files=40", before=WATCH, after=AFTER)
+    ran = watched(user, OPEN, limits="open_files=40")
     raised, errors = ran["told"]
     assert raised == [], ran
     # EMFILE; some are not there at all: ENOSYS, or EPERM.
@@ -290,9 +264,7 @@ def test_open_files(user):
 
 
 #: Uses 600 MB in one way, if it may.
-USE = (
-    MACHINE
-    + """
+USE = """
 MB, way, used, at = 1 << 20, sys.argv[1], 0, 0
 # The place of twenty more megabytes; 0 if there are none.
 def grown():
@@ -323,16 +295,13 @@ for _ in range(30):
     # Time for the host to look.
     time.sleep(0.04)
 """
-)
 
 
-@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.MEMORY)
 @pytest.mark.parametrize("groups", [True, False], ids=["groups", "no groups"])
 @pytest.mark.parametrize("way", ["private", "shared", "brk", "mremap"])
 def test_memory(user, way, groups):
-    before = ("" if groups else NO_GROUPS) + WATCH
-    ran = raw(user, USE, way, limits="memory='100M'", before=before, after=AFTER)
+    ran = watched(user, USE, way, limits="memory='100M'", groups=groups)
     seen = ran["after"]
     assert ran["told"] == [], ran
     if seen["rings"]["memory"] == "kernel":

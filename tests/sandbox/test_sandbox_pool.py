@@ -9,15 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import promises
 import pytest
-
-from fastaudit_rs import Limits, Policy, Sandbox, SandboxError
-
-pytest.importorskip("sandlock")
-
 from programs import printed
 from repository import SUPPORT
 from sandboxes import LOOSE, gone
 from waiting import until
+
+from fastaudit_rs import Limits, Policy, Sandbox, SandboxError
 
 
 def worker_of(sandbox):
@@ -106,13 +103,6 @@ class TestWorker:
                 assert sandbox.run(textwrap.dedent(code), value=True).value == 0
                 (root / "a").unlink()
                 root.rename(tmp_path / f"before-{os.urandom(4).hex()}")
-
-    def test_it_is_ended_with_the_sandbox(self, sandbox):
-        worker = worker_of(sandbox)
-        os.kill(worker, 0)
-        sandbox.close()
-        with pytest.raises(ProcessLookupError):
-            os.kill(worker, 0)
 
     @pytest.mark.slow
     def test_side_by_side(self, sandbox):
@@ -253,14 +243,16 @@ class TestEnds:
 
 
 class TestPool:
-    @pytest.mark.slow
-    def test_what_is_preloaded_is_there(self, sandbox):
+    @pytest.mark.parametrize("confine", ["require", "audit"])
+    def test_what_is_preloaded_is_there(self, confine):
         code = "import sys; 'decimal' in sys.modules"
-        assert sandbox.run(code, value=True).value is False
-        with sandbox.pool(2, preload=["decimal"]) as pool:
-            for _ in range(4):
-                assert pool.run(code, value=True).value is True
-            assert asyncio.run(pool.arun("print(input())", stdin="x\n")).stdout == "x\n"
+        with Sandbox(LOOSE, confine=confine) as sandbox:
+            assert sandbox.run(code, value=True).value is False
+            with sandbox.pool(2, preload=["decimal"]) as pool:
+                for _ in range(4):
+                    ran = pool.run(code, value=True)
+                    assert (ran.value, ran.confined) == (True, confine == "require")
+                assert asyncio.run(pool.arun("print(input())", stdin="x\n")).stdout == "x\n"
 
     def test_modules_of_the_host(self, tmp_path):
         """Modules that a path names: for preloading, and for the code."""
@@ -272,8 +264,6 @@ class TestPool:
             )
             assert sandbox.run(code, value=True).value == [False, 7]
             assert pool.run(code, value=True).value == [True, 7]
-        with pytest.raises(TypeError, match="path must be directories, not str"):
-            Sandbox(policy, path="here")
 
     def test_renaming_between_directories(self):
         """The kernel's rules for signals say nothing of files."""
@@ -325,11 +315,6 @@ class TestPool:
         with pytest.raises(RuntimeError, match="the sandbox is closed"):
             sandbox.pool(1)
         pool.close()
-
-    def test_without_the_kernel(self):
-        with Sandbox(LOOSE, confine="audit") as sandbox, sandbox.pool(1, ["decimal"]) as pool:
-            ran = pool.run("import sys; 'decimal' in sys.modules", value=True)
-            assert (ran.value, ran.confined) == (True, False)
 
     @pytest.mark.slow
     @pytest.mark.parametrize(

@@ -8,9 +8,6 @@ import time
 
 import pytest
 
-pytest.importorskip("sandlock")
-
-
 from fastaudit_rs.sandbox.host import review
 
 

@@ -7,30 +7,22 @@ import resource
 import time
 
 import pytest
+from sandboxes import LOOSE, OURS, gone, of
 
 from fastaudit_rs import Limits, Sandbox, SandboxError
 from fastaudit_rs.results import Result
 
-pytest.importorskip("sandlock")
-
-from sandboxes import LOOSE, gone, of
-
 pytestmark = pytest.mark.once
 
-#: Our own objects in the process of the session, and ways to write to the host.
-OURS = """
-import gc, json, os, struct, threading, time
-ours = next(found for found in gc.get_objects() if type(found).__name__ == "_Steps")
-channel = ours._channel
-write = channel._connection.sendall
-def raw(head, body=b""):
-    data = (head if isinstance(head, bytes) else json.dumps(head).encode()) + b"\\n" + body
-    write(struct.pack("!Q", len(data)) + data)
+#: A way to call functions of the host besides.
+CALL = (
+    OURS
+    + """
 def call(name, id, args=(), kwargs={}):
     from fastaudit_rs.sessions.values import pack
     raw({"kind": "call", "id": id, "name": name}, pack([list(args), kwargs]))
-number = NUMBER
 """
+)
 
 #: Messages that are malformed, unexpected or not asked for; the step goes on to its end.
 LEFT_OUT = {
@@ -117,7 +109,7 @@ def session(shared):
 
 def hostile(session, code):
     """Run code with our own objects in the next step."""
-    return session.run(OURS.replace("NUMBER", str(session._number + 1)) + code)
+    return session.run(f"{CALL}number = {session._number + 1}\n{code}")
 
 
 @pytest.mark.slow

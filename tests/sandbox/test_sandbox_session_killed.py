@@ -8,8 +8,6 @@ import pytest
 
 from fastaudit_rs import Limits, Policy, Sandbox, SandboxError
 
-pytest.importorskip("sandlock")
-
 
 def victim(session):
     """The number of the session's process, which no code has to tell."""

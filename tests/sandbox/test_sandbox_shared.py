@@ -4,27 +4,22 @@ Each is judged by what a host finds, which first shows that the attempts work wi
 """
 
 import os
-import platform
 import subprocess
 import sys
 
 import promises
 import pytest
-from raw_code import SYSTEM_CALLS, raw
+from raw_code import SYSTEM_CALLS, by_number, program, raw
 from users import USERS, directory_of
-
-pytest.importorskip("sandlock")
 
 pytestmark = [
     pytest.mark.once,
     pytest.mark.parametrize("user", USERS),
-    pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86-64"),
+    by_number,
 ]
 
 #: Removes the message queue of its argument, and makes and uses another one.
-QUEUES = (
-    SYSTEM_CALLS
-    + """
+QUEUES = """
 name = sys.argv[1].encode()
 theirs, own = (ctypes.create_string_buffer(name + end) for end in (b"", b"-own"))
 attempt("mq_unlink", lambda: call(241, theirs))
@@ -32,14 +27,10 @@ attempt("mq_open", lambda: call(240, own, os.O_CREAT | os.O_RDWR, 0o600, 0))
 for number in (242, 243, 244, 245):
     # There is no such descriptor: any other error says that the call was denied.
     attempt(number, lambda: call(number, 999, 0, 0, 0, 0) != -1 or ctypes.get_errno() == 9)
-print(json.dumps(passed))
 """
-)
 
 #: The functions of a host for its queues: it makes one, and tells which there are.
-HOST_QUEUES = (
-    SYSTEM_CALLS
-    + """
+HOST_QUEUES = """
 def queue(name, flags):
     found = call(240, ctypes.create_string_buffer(name.encode()), flags, 0o600, 0)
     if found != -1:
@@ -56,22 +47,19 @@ before = queues()
 removed()
 assert queue(given, os.O_CREAT | os.O_RDWR)
 """
-)
 
 
 @pytest.mark.holds("kernel", promises.WRITE)
 def test_message_queues(user):
     name = f"fastaudit-{os.getpid()}"
     after = "after = queues(); removed()"
-    ran = raw(user, QUEUES, name, before=HOST_QUEUES, after=after)
+    ran = raw(user, QUEUES, name, before=SYSTEM_CALLS + HOST_QUEUES, after=after)
     assert (ran["before"], ran["after"]) == ([False, True], [True, False]), ran
     assert ran["told"] == [], ran
 
 
 #: Watches a directory, in each way.
-WATCH = (
-    SYSTEM_CALLS
-    + """
+WATCH = """
 place = ctypes.create_string_buffer(sys.argv[1].encode())
 attempt("inotify_init", lambda: call(253))
 attempt("inotify_init1", lambda: call(294, 0))
@@ -86,9 +74,7 @@ directory = os.open(sys.argv[1], os.O_PATH if len(sys.argv) > 2 else 0)
 attempt("F_NOTIFY", lambda: call(72, directory, 1026, 0x80000004))
 context = (ctypes.c_ulong * 1)()
 attempt("io_setup", lambda: call(206, 1, context))
-print(json.dumps(passed))
 """
-)
 
 
 @pytest.mark.slow
@@ -105,9 +91,7 @@ def test_nothing_is_watched(user):
 
 
 #: Changes the attributes of a file that it may read alone, and has others wait for it.
-ATTRIBUTES = (
-    SYSTEM_CALLS
-    + """
+ATTRIBUTES = """
 file = os.open(sys.argv[1], os.O_RDONLY)
 def asked(request, data):
     return call(16, file, request, ctypes.create_string_buffer(data, len(data)))
@@ -120,9 +104,7 @@ for request in (0x40806685, 0x50009401, 0xc0189436, 0xf502, 0x40047211):
     attempt(hex(request), lambda: asked(request, bytes(128)) != -1 or ctypes.get_errno() != 1)
 told = ctypes.create_string_buffer(8)
 attempt("GETFLAGS", lambda: call(16, file, 0x80086601, told) == 0 or ctypes.get_errno() != 1)
-print(json.dumps(passed))
 """
-)
 
 #: The flags and the version of the file, as the host sees them.
 SEEN = """
@@ -146,7 +128,9 @@ def test_attributes_by_a_descriptor(user):
         with open(path, "w") as file:
             os.fchown(file.fileno(), os.stat(outside).st_uid, -1)
         ran = raw(user, ATTRIBUTES, path, before=SEEN, after="after = seen()")
-        done = subprocess.run([sys.executable, "-c", ATTRIBUTES, path], capture_output=True)
+        done = subprocess.run(
+            [sys.executable, "-c", program(ATTRIBUTES), path], capture_output=True
+        )
     assert ran["after"] == ran["before"], ran
     assert ran["told"] == ["GETFLAGS"], ran
     assert b"F_SETLEASE" in done.stdout, done.stderr

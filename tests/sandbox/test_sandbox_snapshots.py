@@ -4,13 +4,10 @@ import os
 import time
 
 import pytest
-
-from fastaudit_rs import Limits, Sandbox, SandboxError
-
-pytest.importorskip("sandlock")
-
 from sandboxes import LOOSE, gone, of
 from waiting import until
+
+from fastaudit_rs import Limits, Sandbox, SandboxError
 
 #: A step that ends its process, by a signal that no policy denies.
 END = "import signal, time; signal.setitimer(0, 0.01); time.sleep(9)"

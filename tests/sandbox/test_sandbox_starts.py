@@ -6,14 +6,12 @@ import sys
 import textwrap
 
 import pytest
-
-from fastaudit_rs import Sandbox, SandboxError
-
-pytest.importorskip("sandlock")
-
 import waiting
+from programs import printed, ran
 from users import run_as
 from waiting import until
+
+from fastaudit_rs import Sandbox, SandboxError
 
 pytestmark = pytest.mark.once
 
@@ -22,18 +20,6 @@ RUN = "from fastaudit_rs import Sandbox\nwith Sandbox() as s: print(s.run('7', v
 SUPPORT = os.path.dirname(waiting.__file__)
 
 APART = ("unshare", "-m", "-p", "-n", "--fork", "--mount-proc")
-
-
-def ended(code, *before, **options):
-    """Run a program to its end, with a command before it."""
-    return subprocess.run(
-        [*before, sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        **options,
-    )
 
 
 def can(*command):
@@ -58,8 +44,7 @@ def test_signals_meanwhile(starts):
         except ChildProcessError:
             print("none")
     """
-    said = ended(code)
-    assert (said.stdout, said.stderr) == ("none\n", "")
+    assert printed(code) == "none\n"
 
 
 @pytest.mark.slow
@@ -150,7 +135,7 @@ def test_what_keeps_it_from_starting_is_named(before, first, words):
             print(error)
         print(*doctor._kernel(), *doctor._sandbox())
     """
-    said = ended(code, *before)
+    said = ran(code, before=before)
     error, _, found = said.stdout.partition("\nFinding(")
     assert words in error, said
     assert words in found, said
@@ -208,7 +193,7 @@ def test_too_few_descriptors_are_named_and_nothing_is_left(tmp_path):
         print(os.listdir({str(tmp_path)!r}))
         attempt(3)
     """
-    said = ended(code)
+    said = ran(code)
     assert said.stdout == "True\n" * 8 + "[]\nTrue\n", said
     assert not [*tmp_path.iterdir()]
 
@@ -231,7 +216,7 @@ def test_a_full_disk():
             except OSError as error:
                 print(error.errno, os.listdir(place))
     """
-    said = ended(code, "unshare", "-m")
+    said = ran(code, before=("unshare", "-m"))
     assert said.stdout == "28 []\n" * 3 + "7 True\n", said
 
 

@@ -1,19 +1,18 @@
 """Unix sockets of the host, against system calls that no guard sees, judged by what it accepts."""
 
 import json
-import platform
 
 import promises
 import pytest
-from raw_code import SYSTEM_CALLS, raw
+from raw_code import by_number, raw
 from users import USERS, directory_of
-
-pytest.importorskip("sandlock")
 
 pytestmark = [
     pytest.mark.once,
+    pytest.mark.slow,
+    pytest.mark.holds("kernel", promises.UNIX),
     pytest.mark.parametrize("user", USERS),
-    pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86-64"),
+    by_number,
 ]
 
 #: A host that listens, at paths and at names without a file, and that first shows that the attempts
@@ -45,9 +44,7 @@ before = [json.loads(done.stdout), settled()]
 """
 
 #: Connects and sends, in each way and to each of these places.
-REACH = (
-    SYSTEM_CALLS
-    + """
+REACH = """
 outside = sys.argv[1]
 os.symlink(outside, "link")
 os.symlink(f"{outside}/stream", "socket")
@@ -63,20 +60,6 @@ def connected(kind, name):
     if call(42, to, ctypes.create_string_buffer(where, len(where)), len(where)) == -1:
         return False
     return call(1, to, ctypes.create_string_buffer(b"leaked", 6), 6)
-def message(where):
-    name = ctypes.create_string_buffer(where, len(where))
-    data = ctypes.create_string_buffer(b"leaked", 6)
-    part = (ctypes.c_ulong * 2)(ctypes.addressof(data), 6)
-    head = (ctypes.c_ulong * 8)(ctypes.addressof(name), len(where), ctypes.addressof(part), 1)
-    return head, (name, data, part)
-def sent(number, name):
-    where = address(name)
-    head, kept = message(where)
-    if number == 44:
-        return call(44, made(2), kept[1], 6, 0, kept[0], len(where))
-    if number == 46:
-        return call(46, made(2), head, 0)
-    return call(307, made(2), head, 1, 0)
 def by_descriptor(name):
     return f"/proc/self/fd/{os.open(f'{outside}/{name}', O_PATH)}"
 bases = {
@@ -94,13 +77,11 @@ for base, place in bases.items():
     attempt(f"{base}: connect datagrams", lambda: connected(2, place("datagram")))
     attempt(f"{base}: connect packets", lambda: connected(5, place("sequence")))
     for number, name in ((44, "sendto"), (46, "sendmsg"), (307, "sendmmsg")):
-        attempt(f"{base}: {name}", lambda: sent(number, place("datagram")))
+        attempt(f"{base}: {name}", lambda: sent(number, made(2), address(place("datagram"))))
 attempt("link to it: connect", lambda: connected(1, "socket"))
 os.chdir("/")
 attempt("from the root: connect", lambda: connected(1, f"{outside}/stream".lstrip("/")))
-print(json.dumps(passed))
 """
-)
 
 #: The sockets that the attempts reach without a sandbox.
 ALL = ["@datagram", "@sequence", "@stream", "datagram", "sequence", "stream"]
@@ -123,8 +104,6 @@ def reached(user, network):
     return ran["told"], ran["after"]
 
 
-@pytest.mark.slow
-@pytest.mark.holds("kernel", promises.UNIX)
 @pytest.mark.parametrize(
     "network",
     ["False", "True", "Network()", "Network(hosts=['127.0.0.1'], unix=['/nowhere'], listen=True)"],
@@ -133,8 +112,6 @@ def test_none_of_the_host(user, network):
     assert reached(user, network) == ([], [])
 
 
-@pytest.mark.slow
-@pytest.mark.holds("kernel", promises.UNIX)
 def test_no_others_than_the_named_one(user):
     """By its full path alone, however it is written."""
     passed, found = reached(user, "Network(hosts=[], unix=['OUTSIDE/stream'])")
@@ -143,7 +120,6 @@ def test_no_others_than_the_named_one(user):
 
 #: The descriptors that code has.
 OWN = """
-import json, os
 own = {}
 for name in os.listdir("/proc/self/fd"):
     try:
@@ -151,13 +127,12 @@ for name in os.listdir("/proc/self/fd"):
     except OSError:
         # The one that listed them.
         pass
-print(json.dumps(own))
+answer = own
 """
+GUARDED = f"import json, os\n{OWN}print(json.dumps(own))"
 
 #: Takes descriptors of the host, of the process that waits for work, and of the first one.
-TAKE = (
-    SYSTEM_CALLS
-    + """
+TAKE = """
 parent = open(f"/proc/{os.getppid()}/stat").read().rpartition(")")[2].split()[1]
 def taken(process, number):
     handle = call(434, process, 0)
@@ -166,13 +141,9 @@ for process in (int(sys.argv[1]), int(parent), 1):
     for number in range(40):
         attempt(f"pidfd_getfd {process}", lambda: taken(process, number))
         attempt(f"open {process}", lambda: os.open(f"/proc/{process}/fd/{number}", os.O_RDONLY))
-print(json.dumps(passed))
 """
-)
 
 
-@pytest.mark.slow
-@pytest.mark.holds("kernel", promises.UNIX)
 def test_no_descriptors_of_the_host(user):
     """Of the host a run has pipes alone: its streams and its report. Two are its own process's."""
     before = """
@@ -180,7 +151,7 @@ def test_no_descriptors_of_the_host(user):
         for each in kept:
             os.set_inheritable(each if isinstance(each, int) else each.fileno(), True)
     """
-    after = f"after = sandbox.run({OWN!r}).stdout"
+    after = f"after = sandbox.run({GUARDED!r}).stdout"
     ran = raw(user, OWN, before=before, after=after)
     for own in (ran["told"], json.loads(ran["after"])):
         others = [to for to in own.values() if not to.startswith("pipe:")]
@@ -189,7 +160,5 @@ def test_no_descriptors_of_the_host(user):
             assert to == "anon_inode:[landlock-ruleset]" or to.endswith("/children"), ran
 
 
-@pytest.mark.slow
-@pytest.mark.holds("kernel", promises.UNIX)
 def test_no_descriptors_of_other_processes(user):
     assert raw(user, TAKE, "HOST")["told"] == []

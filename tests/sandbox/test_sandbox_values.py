@@ -8,8 +8,6 @@ import pytest
 
 from fastaudit_rs import Limits, Policy, Sandbox
 
-pytest.importorskip("sandlock")
-
 
 @pytest.fixture(scope="module")
 def plain():

@@ -8,12 +8,9 @@ import time
 
 import promises
 import pytest
+from sandboxes import LOOSE
 
 from fastaudit_rs import Limits, Sandbox
-
-pytest.importorskip("sandlock")
-
-from sandboxes import LOOSE
 
 pytestmark = pytest.mark.once
 

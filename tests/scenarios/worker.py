@@ -72,6 +72,15 @@ def factory(guard, roots, fields=()):
     return module.mk_audit(roots, monitor_calls=monitor_calls)
 
 
+def raised_by(act):
+    """The exception that it raises, in a line; `None` if it raises none."""
+    try:
+        act()
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}".split("\n")[0]
+    return None
+
+
 def run(request):
     scenario, places, kind = request["scenario"], request["places"], request["guard"]
     if tuple(scenario.get("python", (3, 10))) > sys.version_info[:2]:
@@ -98,22 +107,18 @@ def run(request):
     code = scenario["code"].replace("MODULE", GUARDS[kind] or "contextlib")
     exec(scenario.get("before", ""), names)
     make_one = make()
-    raised = None
-    try:
+
+    def act():
         if kind == "ours, a confined call":
             policy_of(kind, roots, fields).call(exec, code, names)
         else:
             with make_one:
                 exec(code, names)
-    except BaseException as error:
-        raised = f"{type(error).__name__}: {error}".split("\n")[0]
-    report = {"raised": raised, "after": None}
-    try:
-        exec(scenario.get("after", ""), names)
-    except BaseException as error:
-        report["after"] = f"{type(error).__name__}: {error}".split("\n")[0]
-    report["happened"] = bool(names.get("happened", names["DONE"]))
-    return report
+
+    raised = raised_by(act)
+    after = raised_by(lambda: exec(scenario.get("after", ""), names))
+    happened = bool(names.get("happened", names["DONE"]))
+    return {"raised": raised, "after": after, "happened": happened}
 
 
 #: The code that comes before, in the process of a sandbox that is then copied for the code.
@@ -175,12 +180,10 @@ def run_in_sandbox(scenario, places, policy):
     ended = f"it ended with {ran.returncode}: {ran.stderr}"
     report = {"raised": ended, "after": None, "happened": False, **(ran.value or {})}
     after = scenario.get("after", "") if scenario["kind"] == "allow" or "before" in scenario else ""
-    try:
-        exec(after, names)
-    except BaseException as error:
-        # An object that only the code would have made is missing here.
-        if scenario["kind"] == "allow":
-            report["after"] = f"{type(error).__name__}: {error}"
+    failed = raised_by(lambda: exec(after, names))
+    # An object that only the code would have made may be missing here.
+    if failed and scenario["kind"] == "allow":
+        report["after"] = failed
     report["happened"] = bool(report["happened"] or names.get("happened", names["DONE"]))
     return report
 

@@ -9,7 +9,7 @@ import pytest
 
 from fastaudit_rs import Policy
 
-#: A variable of the host.
+#: A variable of the host; each test has a context of its own.
 REQUEST = contextvars.ContextVar("request", default="none")
 
 #: Seconds after which a thread hangs.
@@ -44,22 +44,18 @@ def test_a_function_sees_the_variables_of_the_caller(code):
     def plain():
         return REQUEST.get()
 
-    token = REQUEST.set("made")
-    try:
-        with Policy(threads="inherit").session(
-            tools={"plain": plain, "awaited": awaited}
-        ) as session:
-            for name in ("one", "two"):
-                REQUEST.set(name)
-                assert session.run(code).value == name
+    REQUEST.set("made")
+    tools = {"plain": plain, "awaited": awaited}
+    with Policy(threads="inherit").session(tools=tools) as session:
+        for name in ("one", "two"):
+            REQUEST.set(name)
+            assert session.run(code).value == name
 
-            async def main(name):
-                REQUEST.set(name)
-                return (await session.arun(code)).value
+        async def main(name):
+            REQUEST.set(name)
+            return (await session.arun(code)).value
 
-            assert [asyncio.run(main(name)) for name in ("three", "four")] == ["three", "four"]
-    finally:
-        REQUEST.reset(token)
+        assert [asyncio.run(main(name)) for name in ("three", "four")] == ["three", "four"]
 
 
 def test_callbacks_see_them_too(tmp_path):
@@ -72,12 +68,9 @@ def test_callbacks_see_them_too(tmp_path):
     def on_denied(denied):
         seen.append(("on_denied", REQUEST.get()))
 
-    token = REQUEST.set("one")
-    try:
-        with Policy().session(on_ask=on_ask, on_denied=on_denied) as session:
-            session.run(f"open({str(tmp_path / 'a')!r}, 'w')")
-    finally:
-        REQUEST.reset(token)
+    REQUEST.set("one")
+    with Policy().session(on_ask=on_ask, on_denied=on_denied) as session:
+        session.run(f"open({str(tmp_path / 'a')!r}, 'w')")
     assert seen == [("on_ask", "one"), ("on_denied", "one")]
 
 
@@ -85,15 +78,12 @@ def test_a_step_sees_none_of_them_and_changes_none():
     def change():
         REQUEST.set("changed")
 
-    token = REQUEST.set("the host's")
-    try:
-        with Policy().session(tools={"change": change}) as session:
-            names = "[name.name for name in contextvars.copy_context()]"
-            told = session.run(f"import contextvars\nchange()\n{names}")
-            assert "request" not in told.value
-        assert REQUEST.get() == "the host's"
-    finally:
-        REQUEST.reset(token)
+    REQUEST.set("the host's")
+    with Policy().session(tools={"change": change}) as session:
+        names = "[name.name for name in contextvars.copy_context()]"
+        told = session.run(f"import contextvars\nchange()\n{names}")
+        assert "request" not in told.value
+    assert REQUEST.get() == "the host's"
 
 
 def test_code_of_the_step_stays_guarded_in_a_function(tmp_path, monkeypatch):

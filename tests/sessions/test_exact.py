@@ -272,6 +272,15 @@ def see(thing):
         walk(again)
 
 
+def got(session, name):
+    """The value of a name, or the error, which is of no class of the code's."""
+    try:
+        return session.get(name)
+    except (KeyError, TypeError, RuntimeError) as error:
+        assert type(error) in (KeyError, TypeError, RuntimeError), error
+        return error
+
+
 @pytest.fixture
 def out(tmp_path):
     out = tmp_path / "out"
@@ -335,11 +344,7 @@ class TestSteps:
         walk(names)
         assert "odd_value" in names
         for name in [*names, "missing"]:
-            try:
-                walk(session.get(name))
-            except (KeyError, TypeError, RuntimeError) as error:
-                assert type(error) in (KeyError, TypeError, RuntimeError)
-                walk(error)
+            walk(got(session, name))
         kept = session.snapshot()
         session.run("del Odd, odd")
         session.undo()
@@ -351,21 +356,16 @@ class TestSteps:
         pytest.importorskip("numpy"), pytest.importorskip("pandas")
         begun = session.run(f"ASKED = {ASKED}\n{ARRAYS}")
         assert begun.success, begun.for_model()
-        got = 0
+        count = 0
         for name in (*ASKED, "a number", "of objects"):
             for number in range(4):
                 ran = session.run(f"one = things[{name!r}][{number}]\none")
                 see(ran)
-                try:
-                    value = session.get("one")
-                except (KeyError, TypeError, RuntimeError) as error:
-                    assert type(error) in (KeyError, TypeError, RuntimeError), error
-                    walk(error)
-                else:
-                    got += 1
-                    walk(value, name)
+                value = got(session, "one")
+                count += not isinstance(value, Exception)
+                walk(value, name)
                 assert_none_ran(out)
-        assert got > 50
+        assert count > 50
 
     def test_a_stream(self, session, out):
         async def run():

@@ -11,6 +11,7 @@ import time
 
 import pytest
 from programs import printed
+from steps import value
 from waiting import until
 
 from fastaudit_rs import AuditDenied, Policy
@@ -27,12 +28,6 @@ def directory(tmp_path):
 def session(directory):
     with Policy(write=[str(directory)]).session(directory=directory) as session:
         yield session
-
-
-def value(session, code, **options):
-    result = session.run(code, **options)
-    assert result.error is None, result.error.traceback
-    return result.value
 
 
 def test_an_event_loop_that_a_step_closed_is_replaced(session):
@@ -230,13 +225,6 @@ def test_a_step_goes_on_once_a_given_up_one_has_ended(session):
     assert session.names == ["x", "time"]
 
 
-def test_no_interrupt_arrives_late(session):
-    for _ in range(60):
-        result = session.run("n = 0\nwhile n < 40000: n += 1", timeout=0.002)
-        assert result.killed_by in (None, "wall_seconds")
-        assert session.run("1").value == 1
-
-
 def test_an_interrupt_waits_for_a_function_of_the_host(session):
     ended = []
 
@@ -390,22 +378,6 @@ def test_a_session_in_a_running_loop():
             return result.value
 
     asyncio.run(main())
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"directory": "/nowhere/at/all"}, NotADirectoryError),
-        ({"timeout": 0}, ValueError),
-        ({"output": "much"}, ValueError),
-        ({"output": 0}, ValueError),
-        ({"tools": {"f": 1}}, TypeError),
-        ({"nonsense": 1}, TypeError),
-    ],
-)
-def test_arguments_of_a_session_are_checked(options, error):
-    with pytest.raises(error):
-        Policy().session(**options)
 
 
 def test_a_directory_that_is_gone_is_told(directory):

@@ -70,10 +70,7 @@ def test_interrupting_the_kernel_ends_the_step(kernel):
         request = kernel.client.execute(
             "session.run('begun()\\nwhile True: pass', tools={'begun': begun})"
         )
-        while True:
-            message = kernel.client.get_iopub_msg(timeout=60)
-            if message["msg_type"] == "stream" and "begun" in message["content"]["text"]:
-                break
+        kernel.wait_for_output(request)
         kernel.manager.interrupt_kernel()
         ran = kernel.finish(request)
         assert (ran.status, "KeyboardInterrupt" in ran.error) == ("error", True)

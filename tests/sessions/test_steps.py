@@ -3,17 +3,13 @@
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from steps import value
 
 from fastaudit_rs import AuditDenied
 from fastaudit_rs.sessions.shown import COUNT
-
-
-def value(session, code, **options):
-    result = session.run(code, **options)
-    assert result.error is None, result.error.traceback
-    return result.value
 
 
 def test_names_imports_and_the_directory_last(session):
@@ -166,6 +162,29 @@ def test_arrays_and_frames_go_in_and_out(session):
     result = session.run("f", variables={"f": frame})
     assert result.value.equals(frame)
     assert "<table" in result.display[0]["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("options", "here", "there"),
+    [
+        ({"timeout": -1}, ValueError, ValueError),
+        ({"timeout": "1"}, TypeError, TypeError),
+        ({"snapshots": -1}, ValueError, ValueError),
+        ({"snapshots": "2"}, TypeError, TypeError),
+        ({"output": "much"}, ValueError, ValueError),
+        ({"output": 0}, ValueError, ValueError),
+        ({"tools": {"f": 1}}, TypeError, TypeError),
+        ({"directory": "/nowhere/at/all"}, NotADirectoryError, TypeError),
+        ({"undo_depth": -1}, TypeError, ValueError),
+        ({"undo_depth": 1.5}, TypeError, TypeError),
+        ({"calls": 0}, TypeError, ValueError),
+        ({"nonsense": 1}, TypeError, TypeError),
+    ],
+)
+def test_arguments_of_a_session_are_checked(make, place, options, here, there):
+    [name] = options
+    with pytest.raises(here if place == "here" else there, match=f"{name}|/nowhere"):
+        make(**options)
 
 
 @pytest.mark.parametrize(
@@ -456,19 +475,16 @@ def test_modules_of_its_own_are_imported_anew(session):
     assert value(session, code + "import own_module\nown_module.x") == 22
 
 
-def test_a_closed_session_runs_nothing(session):
+def test_a_closed_session_runs_nothing(make):
+    tools = {"double": double}
+    with make(tools=tools) as session:
+        assert value(session, "await double(2)") == 4
     session.close()
-    session.close()
-    for act in (lambda: session.run("1"), lambda: session.names, session.reset, session.undo):
-        with pytest.raises(RuntimeError, match="closed"):
+    acts = [lambda: session.names, session.reset, session.undo, lambda: session.run("1")]
+    acts += [lambda: session.run("1", tools=tools), lambda: asyncio.run(session.arun("1"))]
+    for act in acts:
+        with pytest.raises(RuntimeError, match="^the session is closed$"):
             act()
-
-
-def test_with(make):
-    with make() as session:
-        assert value(session, "1") == 1
-    with pytest.raises(RuntimeError, match="closed"):
-        session.run("1")
 
     async def main():
         async with make() as session:
@@ -531,32 +547,11 @@ def test_a_step_that_is_refused_leaves_functions_to_the_one_that_runs(make):
     assert [(ran.value, ran.error) for ran in results] == [(6, None)] * 2
 
 
-def test_a_closed_session_with_coroutine_functions_says_so(make):
-    session = make(tools={"double": double})
-    assert session.run("await double(2)").value == 4
-    session.close()
-    with pytest.raises(RuntimeError, match="^the session is closed$"):
-        session.run("1")
-    with pytest.raises(RuntimeError, match="^the session is closed$"):
-        session.run("1", tools={"double": double})
-    with pytest.raises(RuntimeError, match="^the session is closed$"):
-        asyncio.run(session.arun("1"))
-
-
 def test_sessions_side_by_side(make):
-    first, second = make(), make()
-    results = {}
-
-    def run(name, session):
-        code = f"import time\nfor _ in range(20):\n    print({name!r})\n    time.sleep(0.005)"
-        results[name] = session.run(code).stdout
-
-    threads = [threading.Thread(target=run, args=pair) for pair in (("a", first), ("b", second))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == {"a": "a\n" * 20, "b": "b\n" * 20}
+    code = "import time\nfor _ in range(20):\n    print({!r})\n    time.sleep(0.005)"
+    with ThreadPoolExecutor(2) as threads:
+        runs = [threads.submit(make().run, code.format(name)) for name in "ab"]
+    assert [run.result().stdout for run in runs] == ["a\n" * 20, "b\n" * 20]
 
 
 def test_too_much_output_ends_the_step(make):

@@ -66,11 +66,3 @@ def test_a_denial_is_told_once(closed):
     assert [denied.path for denied in result.violations] == ["/etc/hostname"]
     assert asked in ([], ["/etc/hostname"])
     asked.clear()
-
-
-def test_a_file_with_the_name_of_text_is_not_read(tmp_path):
-    (tmp_path / "<unknown>").write_text("x = (the_secret\n")
-    with Policy(write=None, read=[]).session(directory=tmp_path) as session:
-        result = session.run("import ast\nast.parse('x = (')")
-        assert [denied.path for denied in result.violations] == ["<unknown>"]
-        assert "the_secret" not in result.error.traceback

@@ -116,34 +116,18 @@ def host_at(home):
 def effects(session, host, code, target):
     """Make an attempt; return what it has achieved that it should not, in words."""
     told = []
-    with warnings.catch_warnings(record=True):
-        warnings.simplefilter("always")
-        _attempt(session, host, code, target, told)
-    found = []
-    if os.path.exists(target):
-        found.append("file")
-    if host.PAID:
-        found.append("paid")
-    if SECRET in "".join(told):
-        found.append("secret")
-    return found
-
-
-def _attempt(session, host, code, target, told):
     try:
         session.run(GUEST, variables={"target": target, "home": host.home})
         for step in code.split(NEXT):
-            told.append(repr(_told(session.run(step))))
+            ran = session.run(step)
+            told.append(repr([ran.stdout, ran.stderr, ran.value, ran.error, ran.display]))
         _go_on()
     finally:
         session.close()
         gc.collect()
         sys.modules.pop("host_of_session", None)
-
-
-def _told(result):
-    """All that a result tells."""
-    return [getattr(result, name) for name in ("stdout", "stderr", "value", "error", "display")]
+    achieved = {"file": os.path.exists(target), "paid": host.PAID, "secret": SECRET in str(told)}
+    return [name for name, has in achieved.items() if has]
 
 
 def _go_on():
@@ -172,29 +156,18 @@ def _go_on():
     asyncio.run(wait())
 
 
-def options(host):
-    """The arguments of sessions in each place."""
-    return {"tools": {name: getattr(host, name) for name in FUNCTIONS}, "on_ask": host.ask}
-
-
-def session_here(host, policy=None):
-    """A session in this process, whose code may write at home."""
-    policy = policy or Policy(write=[host.home], threads="inherit", env=True)
-    return policy.session(directory=host.home, monitor_calls=False, **options(host))
-
-
 @functools.cache
 def _sandbox():
     return Sandbox(limits=Limits(wall_seconds=20))
 
 
-def _made(place, host):
+def session_in(place, host):
     """A session in a place: here, here without a policy that denies, in a sandbox."""
-    if place == "here":
-        return session_here(host)
-    if place == "open":
-        return session_here(host, OPEN)
-    return _sandbox().session(**options(host))
+    options = {"tools": {name: getattr(host, name) for name in FUNCTIONS}, "on_ask": host.ask}
+    if place == "sandbox":
+        return _sandbox().session(**options)
+    policy = OPEN if place == "open" else Policy(write=[host.home], threads="inherit", env=True)
+    return policy.session(directory=host.home, monitor_calls=False, **options)
 
 
 def main():
@@ -207,7 +180,10 @@ def main():
     for line in iter(sys.stdin.readline, ""):
         asked = json.loads(line)
         host = host_at(asked["home"])
-        found = effects(_made(asked["place"], host), host, asked["code"], asked["target"])
+        session = session_in(asked["place"], host)
+        with warnings.catch_warnings(record=True):
+            warnings.simplefilter("always")
+            found = effects(session, host, asked["code"], asked["target"])
         answers.write(dumps(found) + "\n")
         answers.flush()
     os._exit(0)

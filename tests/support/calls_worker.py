@@ -63,6 +63,15 @@ CALLED = {
 }
 
 
+def raised_by(call, *args):
+    """The exception that a call raises, or `None`."""
+    try:
+        call(*args)
+    except Exception as error:
+        return error
+    return None
+
+
 def names():
     """For each of these, the callees that the host was asked of."""
     asked = []
@@ -75,11 +84,8 @@ def names():
     with mk_audit([tempfile.mkdtemp()], on_call=on_call)():
         for name, call in CALLED.items():
             asked.clear()
-            try:
-                call()
-                found[name] = list(asked)
-            except Exception as error:
-                found[name] = [*asked, type(error).__name__]
+            error = raised_by(call)
+            found[name] = [*asked, type(error).__name__] if error else [*asked]
     return found
 
 
@@ -88,42 +94,37 @@ def denied_names():
     found = {}
     with mk_audit([tempfile.mkdtemp()])():
         for name, call in CALLED.items():
-            try:
-                call()
-                found[name] = None
-            except PermissionError as error:
-                found[name] = str(error).split("\n")[0]
-            except Exception as error:
-                found[name] = type(error).__name__
+            error = raised_by(call)
+            is_denial = isinstance(error, PermissionError)
+            told = str(error).split("\n")[0] if is_denial else type(error).__name__
+            found[name] = told if error else None
     return found
+
+
+def outcome(function, *args):
+    error = raised_by(function, *args)
+    assert error is None or isinstance(error, PermissionError)
+    return "denied" if error else "ran"
 
 
 def after_a_safe_call():
     """A safe function that is remembered is no excuse for others: the outcome of each call."""
     found = []
-
-    def attempt(function, *args):
-        try:
-            function(*args)
-            found.append("ran")
-        except PermissionError:
-            found.append("denied")
-
     with mk_audit([])():
         for _ in range(3):
-            attempt(orjson.dumps, 1)
-            attempt(functools.reduce, orjson.dumps, [1])
-            attempt(functools.reduce, native._escape_inner, ["x", "y"])
-            attempt(native._escape_inner, "x")
+            found.append(outcome(orjson.dumps, 1))
+            found.append(outcome(functools.reduce, orjson.dumps, [1]))
+            found.append(outcome(functools.reduce, native._escape_inner, ["x", "y"]))
+            found.append(outcome(native._escape_inner, "x"))
     if mk_audit.__module__.startswith("fastaudit_rs"):
         import fastaudit_rs
 
         # Rules that know of no safe modules, alone and beside those that do.
         with fastaudit_rs.mk_audit([])():
-            attempt(orjson.dumps, 1)
+            found.append(outcome(orjson.dumps, 1))
         with mk_audit([])():
-            attempt(orjson.dumps, 1)
-        attempt(orjson.dumps, 1)
+            found.append(outcome(orjson.dumps, 1))
+        found.append(outcome(orjson.dumps, 1))
     return found
 
 

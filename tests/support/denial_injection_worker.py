@@ -102,37 +102,36 @@ def cython_module(base):
     return injected.workload()
 
 
-def crash(base):
-    """Shows that a crash is seen."""
-    import orjson
-
-    try:
-        orjson.dumps(1)
-    except PermissionError:
-        # A guard stops the ways to end a process that are calls.
-        signal.setitimer(signal.ITIMER_REAL, 0.01)
-        time.sleep(10)
+def end_by_a_signal(error):
+    # A guard stops the ways to end a process that are calls.
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    time.sleep(10)
 
 
-def hang(base):
-    """Shows that a hang is seen."""
-    import orjson
-
-    try:
-        orjson.dumps(1)
-    except PermissionError:
-        while True:
-            pass
+def go_on(error):
+    while True:
+        pass
 
 
-def system_error(base):
-    """Shows that a `SystemError` is seen."""
-    import orjson
+def fail(error):
+    raise SystemError("error return without exception set") from error
 
-    try:
-        orjson.dumps(1)
-    except PermissionError as error:
-        raise SystemError("error return without exception set") from error
+
+def after_a_denial(act):
+    """A workload that shows that what it does once a call is denied is seen."""
+
+    def workload(base):
+        import orjson
+
+        try:
+            orjson.dumps(1)
+        except PermissionError as error:
+            act(error)
+
+    return workload
+
+
+crash, hang, system_error = map(after_a_denial, (end_by_a_signal, go_on, fail))
 
 
 def chain(error):

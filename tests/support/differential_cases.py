@@ -352,6 +352,11 @@ class Case:
         return not (self.oddities or moved)
 
     @property
+    def is_plain_below(self):
+        """The same where not everything is approved."""
+        return self.is_plain and not self.under_top
+
+    @property
     def opens_private_or_uri(self):
         name = text(self.arg(0))
         return name is not None and (name in ("", ":memory:") or name.startswith("file:"))
@@ -428,22 +433,13 @@ DIFFERENCES = {
         is_only(case, "code") and case.loosens and case.arg(2)[1] == "marked"
     ),
     "standing-device": lambda case: (
-        case.loosens
-        and case.event == "open"
-        and case.is_plain
-        and not case.under_top
-        and case.is_device
+        case.loosens and case.event == "open" and case.is_plain_below and case.is_device
     ),
     "root-as-directory": lambda case: (
-        case.loosens
-        and case.event == "open"
-        and case.is_plain
-        and not case.under_top
-        and case.is_root
+        case.loosens and case.event == "open" and case.is_plain_below and case.is_root
     ),
     "landing": lambda case: (
-        case.is_plain
-        and not case.under_top
+        case.is_plain_below
         and case.event in JUDGED
         and case.event != "os.utime"
         and case.lands_elsewhere
@@ -452,8 +448,7 @@ DIFFERENCES = {
     "symlink-text": lambda case: is_only(case) and has_relative_text(case) and as_expected(case),
     "unpack-archive": lambda case: (
         case.event == "shutil.unpack_archive"
-        and case.is_plain
-        and not case.under_top
+        and case.is_plain_below
         and not case.entry_is_approved(0)
         and as_expected(case)
     ),
@@ -475,8 +470,7 @@ DIFFERENCES = {
     "chdir-back": lambda case: (
         case.loosens
         and case.event == "os.chdir"
-        and case.is_plain
-        and not case.under_top
+        and case.is_plain_below
         and case.resolve(text(case.arg(0)), case.cwd) == case.first
     ),
     "utime": lambda case: (

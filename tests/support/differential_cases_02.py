@@ -5,17 +5,8 @@
 
 import os
 
-from differential_cases import (
-    DIFFERENCES as DIFFERENCES_01,
-    EVENTS as EVENTS_01,
-    JUDGED,
-    SHAPES,
-    Case,
-    as_expected,
-    has_relative_text,
-    is_only,
-    text,
-)
+import differential_cases as of_01
+from differential_cases import JUDGED, SHAPES, Case, as_expected, has_relative_text, is_only, text
 
 # Events that CPython raises in place of those that 0.2.10 names, and harmless ones.
 HARMLESS = """
@@ -40,7 +31,7 @@ syslog.syslog telnetlib.Telnet.open time.sleep urllib.Request webbrowser.open wi
 winreg.OpenKey/result
 """.split()
 
-EVENTS = sorted({*EVENTS_01, *HARMLESS, *ENVIRONMENT, *OTHERS})
+EVENTS = sorted({*of_01.EVENTS, *HARMLESS, *ENVIRONMENT, *OTHERS})
 
 SENSITIVE = """
 PATH LD_LIBRARY_PATH DYLD_LIBRARY_PATH DYLD_INSERT_LIBRARIES VIRTUAL_ENV CONDA_PREFIX HOME USER
@@ -134,10 +125,23 @@ def unless_harmless(applies):
     return lambda case: case.event not in HARMLESS and applies(case)
 
 
+def denies_another_path(case):
+    """Ours denies a path, and no difference of 0.1.0 says why."""
+    return (
+        case.ours is not None
+        and case.is_plain_below
+        and case.event in JUDGED
+        and case.event not in ("open", "sqlite3.connect")
+        and as_expected(case)
+        and not of_01.DIFFERENCES["unpack-archive"](case)
+        and not of_01.DIFFERENCES["landing"](case)
+    )
+
+
 DIFFERENCES = {
     **{
         name: unless_harmless(applies)
-        for name, applies in DIFFERENCES_01.items()
+        for name, applies in of_01.DIFFERENCES.items()
         if name not in ("root-as-directory", "attributes", "utime", "unix-socket")
     },
     "attributes": lambda case: (
@@ -155,31 +159,15 @@ DIFFERENCES = {
         and not (case.under_top and case.is_plain)
         and case.expected is None
         # It has odd arguments, which the other difference is about.
-        and not any(applies(case) for applies in DIFFERENCES_01.values())
+        and not any(applies(case) for applies in of_01.DIFFERENCES.values())
     ),
     "own-path": lambda case: (
-        case.ours is not None
-        and case.is_plain
-        and not case.under_top
-        and case.arg(0)[0] != "liar"
-        and case.arg(1)[0] != "liar"
-        and case.event in JUDGED
-        and case.event not in ("open", "sqlite3.connect")
+        denies_another_path(case)
+        and "liar" not in {case.arg(0)[0], case.arg(1)[0]}
         and any(case.lands_inside(index) for index in case.judged)
-        and as_expected(case)
-        and not DIFFERENCES_01["unpack-archive"](case)
-        and not DIFFERENCES_01["landing"](case)
     ),
     "asked-twice": lambda case: (
-        case.is_plain
-        and not case.under_top
-        and "liar" in {kind for kind, _ in case.args}
-        and case.event in JUDGED
-        and case.event not in ("open", "sqlite3.connect")
-        and case.ours is not None
-        and as_expected(case)
-        and not DIFFERENCES_01["unpack-archive"](case)
-        and not DIFFERENCES_01["landing"](case)
+        denies_another_path(case) and "liar" in {kind for kind, _ in case.args}
     ),
 }
 

@@ -92,5 +92,23 @@ def all_of(made):
     return found
 
 
+def said(made, *pieces):
+    """All that comes after these bytes."""
+    with contextlib.suppress(ConnectionError):
+        for piece in pieces:
+            made.sendall(piece)
+    return all_of(made)
+
+
+def answering(data):
+    """An act of a server, which hears a request and says this."""
+
+    def act(one):
+        one.recv(1000)
+        one.sendall(data)
+
+    return act
+
+
 def head(method, port, *lines):
     return "\r\n".join((f"{method} HTTP/1.1", f"Host: good.test:{port}", *lines, "", "")).encode()

@@ -15,9 +15,10 @@ def python(*arguments, **kwargs):
     return run([sys.executable, *map(str, arguments)], **kwargs)
 
 
-def ran(code, *args, options=(), **kwargs):
-    """The finished process of Python code, which may be indented."""
-    return python(*options, "-c", textwrap.dedent(code), *args, **kwargs)
+def ran(code, *args, before=(), options=(), **kwargs):
+    """The finished process of Python code, which may be indented, behind a command."""
+    code = textwrap.dedent(code)
+    return run([*before, sys.executable, *options, "-c", code, *map(str, args)], **kwargs)
 
 
 #: Before 3.12 a guard warns that calls are not watched.
