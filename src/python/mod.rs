@@ -116,7 +116,6 @@ fn classes(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyType>>> {
         py.get_type::<recording::Observer>(),
         py.get_type::<recording::Recording>(),
         py.get_type::<report::Effect>(),
-        py.get_type::<tool::Decorator>(),
         py.get_type::<tool::Text>(),
         py.get_type::<tool::Tool>(),
         py.get_type::<tool_awaitable::ToolAwaitable>(),

@@ -191,7 +191,7 @@ def test_tool_id_of_the_wrong_type(mk_audit, tool_id):
 @pytest.mark.original_fails()
 @pytest.mark.parametrize("tool_id", [-1, 6, 10**30])
 def test_tool_id_out_of_range(mk_audit, tool_id):
-    with pytest.raises(ValueError, match=f"^tool_id must be from 0 to 5, not {tool_id}$"):
+    with pytest.raises(ValueError, match=f"^tool_id must be an int from 0 to 5, not {tool_id}$"):
         mk_audit([], tool_id=tool_id, monitor_calls=False)
 
 

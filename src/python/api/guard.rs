@@ -10,7 +10,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
 use crate::python::acts;
-use crate::python::api::readers::OrDefault;
 use crate::python::api::{fields, setup, tool, wrong_calls};
 use crate::python::calls::monitor;
 use crate::python::configuration::config::AuditCfg;
@@ -171,17 +170,15 @@ impl AuditPerms {
 
     #[doc = doc!("AuditPerms.tool")]
     #[pyo3(
-        signature = (function=None, /, *, name=None, policy=None, raw=OrDefault::Default),
+        signature = (function=None, /, **options),
         text_signature = "($self, function=None, /, *, name=None, policy=None, raw=False)"
     )]
     fn tool<'py>(
         slf: &Bound<'py, Self>,
-        function: Option<Bound<'py, PyAny>>,
-        name: Option<Bound<'py, PyAny>>,
-        policy: Option<Bound<'py, PyAny>>,
-        raw: OrDefault<'py>,
+        function: Option<&Bound<'py, PyAny>>,
+        options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        tool::tool(slf.py(), function, name, policy, raw)
+        tool::tool(slf.as_any(), function, options)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -19,20 +19,14 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::values::decode;
 use crate::python::values::errors::{self, as_list, near, suggestion};
 
-/// Refuses keywords that a function does not have.
-///
-/// # Errors
-/// `TypeError`, which names the nearest one.
-pub fn check_named(function: &str, given: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
-    let Some((name, _)) = given.and_then(|given| given.iter().next()) else {
-        return Ok(());
-    };
-    let told = near(name.py(), "unknown", (function, &name));
-    Err(PyTypeError::new_err(match told {
+/// The error for a keyword that a function does not have, with the nearest one.
+pub fn unknown(function: &str, name: &Bound<'_, PyAny>) -> PyErr {
+    let told = near(name.py(), "unknown", (function, name));
+    PyTypeError::new_err(match told {
         Ok(message) => message.to_string(),
         // A guard that lets nothing be imported may be in force.
-        Err(_) => format!("{function}() has no argument {}", errors::shown(&name)),
-    }))
+        Err(_) => format!("{function}() has no argument {}", errors::shown(name)),
+    })
 }
 
 /// The error in a policy that was read from text, with the nearest key.
