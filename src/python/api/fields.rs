@@ -146,9 +146,8 @@ fn imports(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Imports> {
         let key = key.text()?.to_string();
         let Some(field) = find(&IMPORTS, &key) else {
             let near = suggestion(given.py(), &key, &names(&IMPORTS));
-            let stop = if near.is_empty() { "" } else { "." };
             return Err(PyValueError::new_err(format!(
-                "{field} has the unknown key {key:?}: the keys are 'allow', 'block'{stop}{near}"
+                "{field} has the unknown key {key:?}: the keys are 'allow', 'block'{near}"
             )));
         };
         set_named(&mut imports, field, &format!("imports['{key}']"), &value)?;

@@ -166,12 +166,10 @@ impl PyPolicy {
             let field = field.to_str()?;
             let Ok(field) = fields::named(&FIELDS, field) else {
                 let names = names(&FIELDS);
-                let near = suggestion(py, field, &names);
-                let near = near.as_str();
                 return Err(PyTypeError::new_err(format!(
-                    "a policy has no field {field:?}: the fields are {}{}{near}",
+                    "a policy has no field {field:?}: the fields are {}{}",
                     names.join(", "),
-                    if near.is_empty() { "" } else { "." },
+                    suggestion(py, field, &names),
                 )));
             };
             policy.set(field, &value)?;
@@ -324,12 +322,11 @@ impl PyPolicy {
         let name = &str_of("name", name)?;
         let found = PRESETS.iter().find(|(own, _)| *own == name);
         let Some((_, text)) = found else {
-            let names: Vec<_> = PRESETS.iter().map(|(name, _)| *name).collect();
-            let near = suggestion(py, name, &names);
+            let names = Self::presets();
             return Err(PyValueError::new_err(format!(
-                "name must be one of {}, not {name:?}{}{near}",
+                "name must be one of {}, not {name:?}{}",
                 names.join(", "),
-                if near.is_empty() { "" } else { "." },
+                suggestion(py, name, &names),
             )));
         };
         let preset = Self::parse(py, text, false, name)?;

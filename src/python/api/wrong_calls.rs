@@ -29,18 +29,17 @@ pub fn unknown(function: &str, name: &Bound<'_, PyAny>) -> PyErr {
     })
 }
 
+fn last(key: &str) -> &str {
+    key.rsplit('.').next().unwrap_or_default()
+}
+
 /// The error in a policy that was read from text, with the nearest key.
 pub fn of_text(py: Python<'_>, error: &SpecError) -> String {
     let SpecError::UnknownKey { key, keys } = error else {
         return error.to_string();
     };
-    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
     let names: Vec<_> = keys.iter().map(|key| last(key)).collect();
-    let names: Vec<_> = names.iter().map(String::as_str).collect();
-    match suggestion(py, &last(key), &names) {
-        near if near.is_empty() => error.to_string(),
-        near => format!("{error}.{near}"),
-    }
+    format!("{error}{}", suggestion(py, last(key), &names))
 }
 
 /// Refuses positional arguments of functions that take fields by name. `example` writes one of them
