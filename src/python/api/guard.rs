@@ -18,10 +18,8 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::lock;
 use crate::python::denials::denial;
-#[cfg(unix)]
-use crate::python::guard::copies;
 use crate::python::guard::scope::{self, Current, Entered};
-use crate::python::guard::tempfile;
+use crate::python::guard::{copies, tempfile};
 use crate::python::logs::log::Log;
 use crate::python::values::{errors, process_start};
 
@@ -283,7 +281,6 @@ impl Guard {
                 return Err(other.err().unwrap_or_else(errors::left_by_what_it_guards));
             }
         }
-        #[cfg(unix)]
         if let Err(error) = copies::leave(py, &entered.active, error) {
             *lock(&self.state) = State::Entered(entered);
             return Err(error);

@@ -126,7 +126,6 @@ pub fn configure<'py>(
 /// Installs and imports what a policy needs beside the hook.
 fn prepare(py: Python<'_>, allowed: &Allowed, asks: bool) -> PyResult<()> {
     distributions::prepare(py)?;
-    #[cfg(unix)]
     distributions::note_beginning();
     let policy = &allowed.policy;
     let records = allowed.records.is_some();
