@@ -27,19 +27,15 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::python::api::{
-    audit_log, fields, installed, policy, recording, supervisor, tool, tool_awaitable,
-    tool_function,
+    audit_log, children, directory, fields, installed, policy, recording, supervisor, tool,
+    tool_awaitable, tool_function,
 };
-#[cfg(unix)]
-use crate::python::api::{children, directory};
 use crate::python::configuration::{config, temporary};
 use crate::python::denials::{denial, report};
 use crate::python::events::explain;
 use crate::python::frames::tracked_calls;
 use crate::python::guard::{active, tempfile};
-#[cfg(unix)]
-use crate::python::wrapped::workers;
-use crate::python::wrapped::{callbacks_later, executors, threads};
+use crate::python::wrapped::{callbacks_later, executors, threads, workers};
 
 /// The native core of `fastaudit_rs`.
 #[pymodule(gil_used = true)]
@@ -49,9 +45,11 @@ mod _native {
     #[pymodule_export]
     use super::api::{
         audit_log::AuditLog,
+        children::{Child, Children},
+        directory::{Directory, DiskWatch, remove_directory},
         fields::PyNetwork,
         guard::{AuditPerms, Guard},
-        installed::{Confinement, installed_policy, raise_violations},
+        installed::{Confinement, enter_worker, installed_policy, raise_violations},
         mk_audit::{audit_state, mk_audit, mk_audit_02},
         policy::{PyPolicy, govern, governing_files},
         question::merged_approvals,
@@ -62,13 +60,6 @@ mod _native {
         },
         tool::Tool,
         tool_function::{in_tool, run_in, tool_arguments, tool_result},
-    };
-    #[cfg(unix)]
-    #[pymodule_export]
-    use super::api::{
-        children::{Child, Children},
-        directory::{Directory, DiskWatch, remove_directory},
-        installed::enter_worker,
     };
     #[pymodule_export]
     use super::configuration::{
@@ -97,7 +88,7 @@ mod _native {
 
 /// Makes all native classes, and that of denials: later there may be no memory, and PyO3 panics then.
 fn classes(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyType>>> {
-    let mut classes = vec![
+    Ok(vec![
         py.get_type::<active::Active>(),
         py.get_type::<tracked_calls::ActiveCall>(),
         py.get_type::<tracked_calls::CallTracker>(),
@@ -116,7 +107,6 @@ fn classes(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyType>>> {
         py.get_type::<recording::Observer>(),
         py.get_type::<recording::Recording>(),
         py.get_type::<report::Effect>(),
-        py.get_type::<tool::Decorator>(),
         py.get_type::<tool::Text>(),
         py.get_type::<tool::Tool>(),
         py.get_type::<tool_awaitable::ToolAwaitable>(),
@@ -127,14 +117,10 @@ fn classes(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyType>>> {
         denial::class(py)?.clone(),
         denial::violation(py)?.clone(),
         tool_function::class(py)?.clone(),
-    ];
-    #[cfg(unix)]
-    classes.extend([
         py.get_type::<children::Child>(),
         py.get_type::<children::Children>(),
         py.get_type::<directory::Directory>(),
         py.get_type::<directory::DiskWatch>(),
         py.get_type::<workers::ShutDown>(),
-    ]);
-    Ok(classes)
+    ])
 }

@@ -186,7 +186,7 @@ def test_a_native_callback_that_cannot_take_the_arguments(mk_audit):
     ("argument", "values", "error", "message"),
     [
         ("tool_id", [None, True, "3", 3.0], TypeError, "must be an int from 0 to 5, not "),
-        ("tool_id", [-1, 6, 10**30], ValueError, "must be from 0 to 5, not {}$"),
+        ("tool_id", [-1, 6, 10**30], ValueError, "must be an int from 0 to 5, not {}$"),
         ("monitor_calls", [None, 0, 1, "no"], TypeError, "must be True or False, not "),
     ],
 )

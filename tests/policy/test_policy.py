@@ -117,7 +117,7 @@ class TestObject:
             ({"max_bytes": -1}, ValueError, "max_bytes must be None, a number of bytes from 0 or"),
             ({"max_bytes": True}, TypeError, "max_bytes must be None, a number .*, not bool"),
             ({"max_bytes": 1.5}, TypeError, "max_bytes must be None, a number .*, not float"),
-            ({"threads": "allow"}, ValueError, "threads must be 'deny' or 'inherit', not \"allow"),
+            ({"threads": "allow"}, ValueError, "threads must be 'deny' or 'inherit', not 'allow"),
             ({"native": ["a b"]}, ValueError, r"native\[0\] must be the name of a module"),
             ({"import_allow": True}, TypeError, "import_allow must be an iterable of modules, not"),
             ({"import_allow": ["a."]}, ValueError, r"import_allow\[0\] must be the name of a mod"),

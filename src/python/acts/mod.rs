@@ -6,24 +6,8 @@
 //! a library's own pool, is judged by all guards in force in the process: the act passes if one of
 //! them allows it. The lock is never waited for: a library may hold locks of its own.
 
-#[cfg(judges_native)]
 mod judge;
-#[cfg(judges_native)]
 mod told;
 
-#[cfg(judges_native)]
 pub use judge::{install, tables};
-pub use told::explain;
-#[cfg(judges_native)]
-pub use told::tell;
-
-#[cfg(not(judges_native))]
-pub fn install() {}
-
-#[cfg(not(judges_native))]
-pub fn tables() -> Option<(usize, usize, u64)> {
-    None
-}
-
-#[cfg(not(judges_native))]
-pub fn tell(_py: pyo3::Python<'_>, _active: &crate::python::guard::active::Active) {}
+pub use told::{explain, tell};

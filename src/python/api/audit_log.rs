@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -12,9 +12,7 @@ use pyo3::types::{PyBool, PyBytes, PyInt, PyString};
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::ffi as raw;
-#[cfg(unix)]
-use crate::python::cpython::process;
+use crate::python::cpython::{ffi as raw, process};
 use crate::python::guard::governing;
 use crate::python::guard::scope::{self, Current};
 use crate::python::logs::audit_log::{self, LogFile, Sink};
@@ -42,7 +40,8 @@ impl AuditLog {
             false => Some(open(file)?),
         };
         let sink = Sink::new(log_file);
-        at_end(py)?;
+        static AT_END: Once = Once::new();
+        AT_END.call_once(|| process::at_end(audit_log::flush_all));
         let log = Self { log: audit_log::DecisionLog { sink, name } };
         if is_function {
             let sharing = Py::new(py, log.sharing(None))?;
@@ -189,7 +188,6 @@ pub fn open_path(given: &Bound<'_, PyAny>, name: &str, accepted: &str) -> PyResu
 }
 
 /// A copy of a descriptor, which programs do not inherit.
-#[cfg(unix)]
 fn share(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
     let number = raw::int_value(given).and_then(|number| i32::try_from(number).ok());
     let copy = |descriptor: BorrowedFd<'_>| descriptor.try_clone_to_owned();
@@ -200,21 +198,4 @@ fn share(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
         )));
     };
     Ok(LogFile::new(File::from(copy?), None))
-}
-
-#[cfg(not(unix))]
-fn share(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
-    Err(errors::wrong_type("file", "a path or a function", given))
-}
-
-fn at_end(_py: Python<'_>) -> PyResult<()> {
-    #[cfg(unix)]
-    {
-        static ONCE: std::sync::Once = std::sync::Once::new();
-        extern "C" fn work() {
-            audit_log::flush_all();
-        }
-        ONCE.call_once(|| crate::python::cpython::process::at_end(work));
-    }
-    Ok(())
 }

@@ -12,7 +12,7 @@ use crate::policy::written::fields::{
 };
 use crate::policy::written::spec::{Imports, NetworkUse, OnViolation, Spec, UNJUDGED};
 use crate::policy::written::values::{Choice, Where};
-use crate::python::api::readers::{self, OrDefault};
+use crate::python::api::readers::{self, GivenArguments};
 use crate::python::api::wrong_calls;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::calling::Calling;
@@ -146,9 +146,8 @@ fn imports(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Imports> {
         let key = key.text()?.to_string();
         let Some(field) = find(&IMPORTS, &key) else {
             let near = suggestion(given.py(), &key, &names(&IMPORTS));
-            let stop = if near.is_empty() { "" } else { "." };
             return Err(PyValueError::new_err(format!(
-                "{field} has the unknown key {key:?}: the keys are 'allow', 'block'{stop}{near}"
+                "{field} has the unknown key {key:?}: the keys are 'allow', 'block'{near}"
             )));
         };
         set_named(&mut imports, field, &format!("imports['{key}']"), &value)?;
@@ -256,28 +255,16 @@ pub struct PyNetwork {
 impl PyNetwork {
     #[new]
     #[pyo3(
-        signature = (*given, hosts=OrDefault::Default, block=OrDefault::Default, ports=OrDefault::Default, listen=OrDefault::Default, unix=OrDefault::Default, lookup=OrDefault::Default, max_connections=OrDefault::Default, **named),
+        signature = (*given, **fields),
         text_signature = "(*, hosts=None, block=(), ports=None, listen=False, unix=(), lookup=True, max_connections=None)"
     )]
-    #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
-    fn new(
-        given: &Bound<'_, PyTuple>,
-        hosts: OrDefault<'_>,
-        block: OrDefault<'_>,
-        ports: OrDefault<'_>,
-        listen: OrDefault<'_>,
-        unix: OrDefault<'_>,
-        lookup: OrDefault<'_>,
-        max_connections: OrDefault<'_>,
-        named: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Self> {
+    fn new(given: &Bound<'_, PyTuple>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         wrong_calls::check_fields("Network", "hosts", given)?;
-        wrong_calls::check_named("Network", named)?;
+        let given = GivenArguments::read("Network", &names(&NETWORK), 0, given, fields)?;
         let mut rules = NetworkRules::default();
-        let given = [hosts, block, ports, listen, unix, lookup, max_connections];
-        for (field, given) in NETWORK.iter().zip(given) {
-            if let OrDefault::Given(given) = given {
-                set(&mut rules, field, &given)?;
+        for field in &NETWORK {
+            if let Some(value) = given.get(field.name) {
+                set(&mut rules, field, value)?;
             }
         }
         rules.validate().map_err(|error| PyValueError::new_err(error.to_string()))?;

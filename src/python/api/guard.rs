@@ -10,7 +10,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
 use crate::python::acts;
-use crate::python::api::readers::OrDefault;
 use crate::python::api::{fields, setup, tool, wrong_calls};
 use crate::python::calls::monitor;
 use crate::python::configuration::config::AuditCfg;
@@ -19,10 +18,8 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::lock;
 use crate::python::denials::denial;
-#[cfg(unix)]
-use crate::python::guard::copies;
 use crate::python::guard::scope::{self, Current, Entered};
-use crate::python::guard::tempfile;
+use crate::python::guard::{copies, tempfile};
 use crate::python::logs::log::Log;
 use crate::python::values::{errors, process_start};
 
@@ -171,17 +168,15 @@ impl AuditPerms {
 
     #[doc = doc!("AuditPerms.tool")]
     #[pyo3(
-        signature = (function=None, /, *, name=None, policy=None, raw=OrDefault::Default),
+        signature = (function=None, /, **options),
         text_signature = "($self, function=None, /, *, name=None, policy=None, raw=False)"
     )]
     fn tool<'py>(
         slf: &Bound<'py, Self>,
-        function: Option<Bound<'py, PyAny>>,
-        name: Option<Bound<'py, PyAny>>,
-        policy: Option<Bound<'py, PyAny>>,
-        raw: OrDefault<'py>,
+        function: Option<&Bound<'py, PyAny>>,
+        options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        tool::tool(slf.py(), function, name, policy, raw)
+        tool::tool(slf.as_any(), function, options)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -286,7 +281,6 @@ impl Guard {
                 return Err(other.err().unwrap_or_else(errors::left_by_what_it_guards));
             }
         }
-        #[cfg(unix)]
         if let Err(error) = copies::leave(py, &entered.active, error) {
             *lock(&self.state) = State::Entered(entered);
             return Err(error);

@@ -4,12 +4,17 @@ use std::path::PathBuf;
 
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::policy::written::spec::Spec;
 use crate::python::api::policy::PyPolicy;
-use crate::python::configuration::resolve;
+use crate::python::api::setup;
+use crate::python::configuration::{resolve, temporary};
+use crate::python::cpython::calling::Calling;
 use crate::python::denials::denial;
+use crate::python::excuses::pool_files;
 use crate::python::guard::scope;
+use crate::python::wrapped::workers;
 
 #[doc = doc!("installed_policy")]
 #[pyfunction]
@@ -41,7 +46,6 @@ pub fn check_stricter(py: Python<'_>, policy: &PyPolicy, before: &PyPolicy) -> P
 ///
 /// # Errors
 /// `RuntimeError` if a guard is active or a policy is installed.
-#[cfg(unix)]
 pub fn check_none(py: Python<'_>) -> PyResult<()> {
     let is_guarded = !matches!(scope::own(py)?, scope::Current::Unguarded);
     match is_guarded || scope::installed().next().is_some() {
@@ -78,8 +82,7 @@ impl Confinement {
     // The main thread would never be free again.
     #[doc = doc!("_Confinement.enter")]
     fn enter(&self) -> PyResult<()> {
-        #[cfg(unix)]
-        crate::python::wrapped::workers::note_confined();
+        workers::note_confined();
         self.confine_thread()
     }
 }
@@ -121,18 +124,9 @@ impl Confinement {
 // The first line of a worker that is started anew: it enters the policy.
 
 #[doc = doc!("_enter_worker")]
-#[cfg(unix)]
 #[pyfunction]
 #[pyo3(name = "_enter_worker")]
 pub fn enter_worker(policy: &Bound<'_, PyPolicy>, monitor_calls: bool, mark: &str) -> PyResult<()> {
-    use pyo3::types::PyDict;
-
-    use crate::python::api::setup;
-    use crate::python::configuration::temporary;
-    use crate::python::cpython::calling::Calling;
-    use crate::python::excuses::pool_files;
-    use crate::python::wrapped::workers;
-
     let py = policy.py();
     setup::install(py)?;
     check_none(py)?;

@@ -2,85 +2,55 @@
 //!
 //! All arguments are checked before anything is installed.
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::policy::RuleSet;
 use crate::python::api::guard::AuditPerms;
-use crate::python::api::options::GuardOptions;
-use crate::python::api::readers::{self, OrDefault};
-use crate::python::api::wrong_calls;
+use crate::python::api::options::{self, BY_POSITION, OPTIONS};
+use crate::python::api::readers::{self, GivenArguments};
 use crate::python::calls::monitor;
 use crate::python::configuration::allowed::{Allowed, ApprovedRoots, read_oks};
 use crate::python::configuration::config::read_modules;
 use crate::python::configuration::declared::Declared;
 use crate::python::guard::scope::{self, Current};
-use crate::python::values::errors;
 
 #[doc = doc!("mk_audit")]
 #[pyfunction]
 #[pyo3(
-    signature = (oks=OrDefault::Default, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None, on_ask=None, ask_seconds=None, log=None, rules=OrDefault::Default, packages=None, **named),
+    signature = (*given, **named),
     text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None, on_ask=None, ask_seconds=None, log=None, rules='0.1', packages=())"
 )]
-#[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
 pub fn mk_audit<'py>(
-    oks: OrDefault<'py>,
-    before_deny: Option<Bound<'py, PyAny>>,
-    on_call: Option<Bound<'py, PyAny>>,
-    data: Option<Bound<'py, PyAny>>,
-    tool_id: OrDefault<'py>,
-    monitor_calls: OrDefault<'py>,
-    retire_sites: OrDefault<'py>,
-    on_denied: Option<Bound<'py, PyAny>>,
-    on_ask: Option<Bound<'py, PyAny>>,
-    ask_seconds: Option<Bound<'py, PyAny>>,
-    log: Option<Bound<'py, PyAny>>,
-    rules: OrDefault<'py>,
-    packages: Option<Bound<'py, PyAny>>,
+    given: &Bound<'py, PyTuple>,
     named: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<AuditPerms> {
-    wrong_calls::check_named("mk_audit", named)?;
-    let oks = &oks.given()?;
-    let rules = read_rules(&rules)?;
-    let options = GuardOptions {
-        before_deny,
-        on_call,
-        data,
-        tool_id,
-        monitor_calls,
-        retire_sites,
-        on_denied,
-        on_ask,
-        ask_seconds,
-        log,
-        rules,
-    };
-    let config = options.configure(oks, || {
+    let names = [&["oks"], &OPTIONS[..], &["rules", "packages"]].concat();
+    let arguments = GivenArguments::read("mk_audit", &names, 1 + BY_POSITION, given, named)?;
+    let rules = arguments.get("rules").map_or(Ok(RuleSet::default()), read_rules)?;
+    made(&arguments, rules)
+}
+
+fn made(arguments: &GivenArguments<'_>, rules: RuleSet) -> PyResult<AuditPerms> {
+    let oks = arguments.get("oks").ok_or_else(|| {
+        PyTypeError::new_err("mk_audit() missing 1 required positional argument: 'oks'")
+    })?;
+    let config = options::configure(arguments, rules, oks, || {
         let allowed = match rules {
             RuleSet::Classic => read_oks(oks).map(Allowed::below)?,
-            RuleSet::Strict => allowed_below(oks, None)?,
+            RuleSet::Strict => allowed_below(oks, arguments.some("allow_imports"))?,
         };
-        allowed.with_packages(oks.py(), readers::named_packages(packages.as_ref())?)
+        let packages = arguments.some("packages");
+        let packages = packages.map(|given| readers::packages("packages", given)).transpose()?;
+        allowed.with_packages(oks.py(), packages)
     })?;
     Ok(AuditPerms::new(config))
 }
 
-fn read_rules(given: &OrDefault<'_>) -> PyResult<RuleSet> {
-    let OrDefault::Given(given) = given else {
-        return Ok(RuleSet::default());
-    };
-    const ACCEPTED: &str = "'0.1' or '0.2'";
-    let name = given.cast::<PyString>();
-    match name.map_err(|_| errors::wrong_type("rules", ACCEPTED, given))?.to_str() {
-        Ok("0.1") => Ok(RuleSet::Classic),
-        Ok("0.2") => Ok(RuleSet::Strict),
-        _ => Err(PyValueError::new_err(format!(
-            "rules must be {ACCEPTED}, not {}",
-            errors::shown(given)
-        ))),
-    }
+fn read_rules(given: &Bound<'_, PyAny>) -> PyResult<RuleSet> {
+    const NAMED: [(&str, RuleSet); 2] = [("0.1", RuleSet::Classic), ("0.2", RuleSet::Strict)];
+    readers::one_of("rules", given, &NAMED, "")
 }
 
 // The native part of `fastaudit_rs.v02`: `mk_audit` with the rules of fastaudit 0.2, and their
@@ -90,37 +60,16 @@ fn read_rules(given: &OrDefault<'_>) -> PyResult<RuleSet> {
 #[pyfunction]
 #[pyo3(
     name = "_mk_audit_02",
-    signature = (oks=OrDefault::Default, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, allow_imports=None, *, packages=None, **named),
+    signature = (*given, **named),
     text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, allow_imports=(), *, packages=())"
 )]
-#[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
 pub fn mk_audit_02<'py>(
-    oks: OrDefault<'py>,
-    before_deny: Option<Bound<'py, PyAny>>,
-    on_call: Option<Bound<'py, PyAny>>,
-    data: Option<Bound<'py, PyAny>>,
-    tool_id: OrDefault<'py>,
-    monitor_calls: OrDefault<'py>,
-    allow_imports: Option<Bound<'py, PyAny>>,
-    packages: Option<Bound<'py, PyAny>>,
+    given: &Bound<'py, PyTuple>,
     named: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<AuditPerms> {
-    wrong_calls::check_named("v02.mk_audit", named)?;
-    let oks = &oks.given()?;
-    let options = GuardOptions {
-        before_deny,
-        on_call,
-        data,
-        tool_id,
-        monitor_calls,
-        rules: RuleSet::Strict,
-        ..GuardOptions::default()
-    };
-    let config = options.configure(oks, || {
-        let allowed = allowed_below(oks, allow_imports.as_ref())?;
-        allowed.with_packages(oks.py(), readers::named_packages(packages.as_ref())?)
-    })?;
-    Ok(AuditPerms::new(config))
+    let names = [&["oks"], &OPTIONS[..BY_POSITION], &["allow_imports", "packages"]].concat();
+    let arguments = GivenArguments::read("v02.mk_audit", &names, 2 + BY_POSITION, given, named)?;
+    made(&arguments, RuleSet::Strict)
 }
 
 /// The permissions by the rules of fastaudit 0.2, with these roots and these modules to import.

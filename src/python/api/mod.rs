@@ -1,9 +1,7 @@
 //! The classes and functions that Python sees.
 
 pub mod audit_log;
-#[cfg(unix)]
 pub mod children;
-#[cfg(unix)]
 pub mod directory;
 pub mod fields;
 pub mod guard;

@@ -2,10 +2,10 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBool;
 
 use crate::policy::RuleSet;
-use crate::python::api::readers::{OrDefault, read_bool};
+use crate::python::api::policy::PyPolicy;
+use crate::python::api::readers::{self, GivenArguments};
 use crate::python::api::{audit_log, question, setup, wrong_calls};
 use crate::python::callees::distributions;
 use crate::python::calls::monitor;
@@ -19,103 +19,113 @@ use crate::python::importing::imports;
 use crate::python::values::errors;
 use crate::python::wrapped::{imported, quota, sockets, threads};
 
-#[derive(Default)]
-pub struct GuardOptions<'py> {
-    pub before_deny: Option<Bound<'py, PyAny>>,
-    pub on_call: Option<Bound<'py, PyAny>>,
-    pub data: Option<Bound<'py, PyAny>>,
-    pub tool_id: OrDefault<'py>,
-    pub monitor_calls: OrDefault<'py>,
-    pub retire_sites: OrDefault<'py>,
-    pub on_denied: Option<Bound<'py, PyAny>>,
-    pub on_ask: Option<Bound<'py, PyAny>>,
-    /// For an asynchronous `on_ask`.
-    pub ask_seconds: Option<Bound<'py, PyAny>>,
-    /// The log of decisions, or its path.
-    pub log: Option<Bound<'py, PyAny>>,
-    /// The rules of the guard, which decide the arguments of callbacks.
-    pub rules: RuleSet,
+/// The options that are also taken by position.
+pub const BY_POSITION: usize = 5;
+
+/// Those of `Policy.guard`.
+pub const OPTIONS: [&str; 10] = [
+    "before_deny",
+    "on_call",
+    "data",
+    "tool_id",
+    "monitor_calls",
+    "on_denied",
+    "on_ask",
+    "ask_seconds",
+    "log",
+    "retire_sites",
+];
+
+/// The configuration of guards of a policy.
+///
+/// # Errors
+/// As those of `configure`.
+pub fn of_policy<'py>(
+    options: &GivenArguments<'py>,
+    policy: &Bound<'py, PyPolicy>,
+) -> PyResult<Py<AuditCfg>> {
+    let allowed = || policy.get().allowed(policy.py());
+    configure(options, RuleSet::Classic, policy.as_any(), allowed)
 }
 
-impl<'py> GuardOptions<'py> {
-    /// Checks everything, installs what is missing, makes a configuration of guards. `given` is the
-    /// argument of the audit event `audit_perms.set_config`.
-    pub fn configure(
-        self,
-        given: &Bound<'py, PyAny>,
-        read_allowed: impl FnOnce() -> PyResult<Allowed>,
-    ) -> PyResult<Py<AuditCfg>> {
-        let py = given.py();
-        raw::audit(py, c"audit_perms.set_config", &[given])?;
-        let rules = self.rules;
-        let tool_id = read_tool_id(&self.tool_id)?;
-        let monitor_calls = read_bool(&self.monitor_calls, "monitor_calls", true)?;
-        let retire_sites = read_bool(&self.retire_sites, "retire_sites", false)?;
-        if retire_sites && !monitor_calls {
-            return Err(errors::without_monitor("retire_sites"));
-        }
-        let read = |callback: &Option<Bound<'py, PyAny>>, contract| {
-            let callback = callback.as_ref();
-            let callback = callback.map(|callback| callbacks::read(callback, contract, rules));
-            callback.transpose()
-        };
-        let callbacks = Callbacks {
-            before_deny: read(&self.before_deny, &callbacks::BEFORE_DENY)?,
-            on_call: read(&self.on_call, &callbacks::ON_CALL)?,
-            on_denied: read(&self.on_denied, &callbacks::ON_DENIED)?,
-        };
-        if callbacks.on_call.is_some() && !monitor_calls {
-            return Err(errors::without_monitor("on_call"));
-        }
-        // Callers who say nothing of calls get what this Python can do.
-        let demanded_by = match self.monitor_calls {
-            OrDefault::Given(_) => Some("monitor_calls=True"),
-            OrDefault::Default if callbacks.on_call.is_some() => Some("on_call"),
-            OrDefault::Default if retire_sites => Some("retire_sites=True"),
-            OrDefault::Default => None,
-        };
-        let question = question::read(py, self.on_ask.as_ref(), self.ask_seconds.as_ref(), rules)?;
-        let mut allowed = read_allowed()?;
-        allowed.log = self.log.as_ref().map(audit_log::read).transpose()?;
-        if allowed.log.is_some() && rules == RuleSet::Strict {
-            return Err(PyValueError::new_err(
-                "log needs rules='0.1': the rules of fastaudit 0.2 have no log",
-            ));
-        }
-        let is_asked = callbacks.on_call.is_some() || allowed.records.is_some();
-        // If all native code may be called there is nothing to watch.
-        let monitor_calls = monitor_calls
-            && (is_asked || !allowed.policy.calls_all_native())
-            && monitor::is_possible(py, demanded_by)?;
-        wrong_calls::warn_of_missing(py, &allowed)?;
-        let turn = setup::turn(py)?;
-        let free = match monitor_calls {
-            true => monitor::find_tool_id(py, tool_id)?,
-            false => None,
-        };
-        allowed.policy = allowed.policy.keeping(&governing::files());
-        setup::install(py)?;
-        prepare(py, &allowed, question.is_some())?;
-        let approvals = question.map(|question| question.approvals(py, &allowed.policy));
-        let approvals = approvals.transpose()?;
-        tempfile::look_again(py);
-        if let Some(free) = free {
-            monitor::install(py, free)?;
-        }
-        drop(turn);
-        let data = self.data.map_or_else(|| py.None(), Bound::unbind);
-        let mut config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
-        if approvals.is_some() {
-            config = config.asking(approvals);
-        }
-        Py::new(py, config)
+/// Checks all options, installs what is missing, makes a configuration of guards. `given` is the
+/// argument of the audit event `audit_perms.set_config`; the rules decide the arguments of callbacks.
+pub fn configure<'py>(
+    options: &GivenArguments<'py>,
+    rules: RuleSet,
+    given: &Bound<'py, PyAny>,
+    read_allowed: impl FnOnce() -> PyResult<Allowed>,
+) -> PyResult<Py<AuditCfg>> {
+    let py = given.py();
+    raw::audit(py, c"audit_perms.set_config", &[given])?;
+    let tool_id = options.get("tool_id").map(read_tool_id).transpose()?;
+    let monitor_calls = options.flag("monitor_calls", true)?;
+    let retire_sites = options.flag("retire_sites", false)?;
+    if retire_sites && !monitor_calls {
+        return Err(errors::without_monitor("retire_sites"));
     }
+    let read = |name, contract| {
+        let callback = options.some(name);
+        callback.map(|callback| callbacks::read(callback, contract, rules)).transpose()
+    };
+    let callbacks = Callbacks {
+        before_deny: read("before_deny", &callbacks::BEFORE_DENY)?,
+        on_call: read("on_call", &callbacks::ON_CALL)?,
+        on_denied: read("on_denied", &callbacks::ON_DENIED)?,
+    };
+    if callbacks.on_call.is_some() && !monitor_calls {
+        return Err(errors::without_monitor("on_call"));
+    }
+    // Callers who say nothing of calls get what this Python can do.
+    let demanded_by = match options.get("monitor_calls") {
+        Some(_) => Some("monitor_calls=True"),
+        None if callbacks.on_call.is_some() => Some("on_call"),
+        None if retire_sites => Some("retire_sites=True"),
+        None => None,
+    };
+    let question = question::read(py, options.some("on_ask"), options.some("ask_seconds"), rules)?;
+    let mut allowed = read_allowed()?;
+    // A recording has a log of its own.
+    if allowed.records.is_none() {
+        allowed.log = options.some("log").map(audit_log::read).transpose()?;
+    }
+    if allowed.log.is_some() && rules == RuleSet::Strict {
+        return Err(PyValueError::new_err(
+            "log needs rules='0.1': the rules of fastaudit 0.2 have no log",
+        ));
+    }
+    let is_asked = callbacks.on_call.is_some() || allowed.records.is_some();
+    // If all native code may be called there is nothing to watch.
+    let monitor_calls = monitor_calls
+        && (is_asked || !allowed.policy.calls_all_native())
+        && monitor::is_possible(py, demanded_by)?;
+    wrong_calls::warn_of_missing(py, &allowed)?;
+    let turn = setup::turn(py)?;
+    let free = match monitor_calls {
+        true => monitor::find_tool_id(py, tool_id)?,
+        false => None,
+    };
+    allowed.policy = allowed.policy.keeping(&governing::files());
+    setup::install(py)?;
+    prepare(py, &allowed, question.is_some())?;
+    let approvals = question.map(|question| question.approvals(py, &allowed.policy));
+    let approvals = approvals.transpose()?;
+    tempfile::look_again(py);
+    if let Some(free) = free {
+        monitor::install(py, free)?;
+    }
+    drop(turn);
+    let data = options.get("data").map_or_else(|| py.None(), |data| data.clone().unbind());
+    let mut config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
+    if approvals.is_some() {
+        config = config.asking(approvals);
+    }
+    Py::new(py, config)
 }
 
 /// Installs and imports what a policy needs beside the hook.
 fn prepare(py: Python<'_>, allowed: &Allowed, asks: bool) -> PyResult<()> {
     distributions::prepare(py)?;
-    #[cfg(unix)]
     distributions::note_beginning();
     let policy = &allowed.policy;
     let records = allowed.records.is_some();
@@ -139,19 +149,11 @@ fn prepare(py: Python<'_>, allowed: &Allowed, asks: bool) -> PyResult<()> {
     deny::prepare(py, allowed.stated.on_violation)
 }
 
-fn read_tool_id(given: &OrDefault<'_>) -> PyResult<Option<i32>> {
-    let OrDefault::Given(given) = given else {
-        return Ok(None);
-    };
-    if given.is_instance_of::<PyBool>() || !given.is_instance_of::<pyo3::types::PyInt>() {
-        return Err(errors::wrong_type("tool_id", "an int from 0 to 5", given));
+fn read_tool_id(given: &Bound<'_, PyAny>) -> PyResult<i32> {
+    const ACCEPTED: &str = "an int from 0 to 5";
+    let id = readers::whole("tool_id", given, ACCEPTED)?;
+    match (0..=5).contains(&id) {
+        true => Ok(id),
+        false => Err(PyValueError::new_err(format!("tool_id must be {ACCEPTED}, not {id}"))),
     }
-    raw::int_value(given)
-        .and_then(|id| i32::try_from(id).ok())
-        .filter(|id| (0..=5).contains(id))
-        .map(Some)
-        .ok_or_else(|| {
-            let given = errors::shown(given);
-            PyValueError::new_err(format!("tool_id must be from 0 to 5, not {given}"))
-        })
 }

@@ -7,8 +7,9 @@ use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
+use crate::policy::RuleSet;
 use crate::policy::files::os::Os;
 use crate::policy::files::places::PRESET;
 use crate::policy::network::{Destination, Part, Reach};
@@ -17,9 +18,9 @@ use crate::policy::written::spec::PRESETS;
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::wording::{HintStyle, Words};
 use crate::python::api::guard::AuditPerms;
-use crate::python::api::options::GuardOptions;
+use crate::python::api::options::{self, BY_POSITION, OPTIONS};
 use crate::python::api::policy::PyPolicy;
-use crate::python::api::readers::{OrDefault, read_bool};
+use crate::python::api::readers::GivenArguments;
 use crate::python::api::recording::Observer;
 use crate::python::api::{audit_log, fields, installed, question, tool, wrong_calls};
 use crate::python::configuration::resolve;
@@ -48,24 +49,13 @@ impl PyPolicy {
         signature = (*given, **fields),
         text_signature = "(*, write=(), read=None, block=(), protect=True, max_bytes=None, commands=False, env=False, import_allow=(), threads='deny', unknown_events='allow', native=False, on_violation='raise', imports=True, network=True, packages=())"
     )]
-    fn new(
-        py: Python<'_>,
-        given: &Bound<'_, PyTuple>,
-        fields: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Self> {
+    fn new(given: &Bound<'_, PyTuple>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         wrong_calls::check_fields("Policy", "write", given)?;
+        let given = GivenArguments::read("Policy", &names(&FIELDS), 0, given, fields)?;
         let mut policy = Self::default();
-        if let Some(fields) = fields {
-            let is_field = |name: &Bound<'_, PyAny>| {
-                let mut fields = FIELDS.iter();
-                fields.any(|own| name.equals(own.name).unwrap_or(false))
-            };
-            let unknown = fields.iter().filter(|(name, _)| !is_field(name));
-            wrong_calls::check_named("Policy", Some(&unknown.into_py_dict(py)?))?;
-            for field in &FIELDS {
-                if let Some(value) = fields.get_item(field.name)? {
-                    policy.set(field, &value)?;
-                }
+        for field in &FIELDS {
+            if let Some(value) = given.get(field.name) {
+                policy.set(field, value)?;
             }
         }
         policy.checked()
@@ -176,12 +166,10 @@ impl PyPolicy {
             let field = field.to_str()?;
             let Ok(field) = fields::named(&FIELDS, field) else {
                 let names = names(&FIELDS);
-                let near = suggestion(py, field, &names);
-                let near = near.as_str();
                 return Err(PyTypeError::new_err(format!(
-                    "a policy has no field {field:?}: the fields are {}{}{near}",
+                    "a policy has no field {field:?}: the fields are {}{}",
                     names.join(", "),
-                    if near.is_empty() { "" } else { "." },
+                    suggestion(py, field, &names),
                 )));
             };
             policy.set(field, &value)?;
@@ -191,74 +179,34 @@ impl PyPolicy {
 
     #[doc = doc!("Policy.guard")]
     #[pyo3(
-        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None, on_ask=None, ask_seconds=None, log=None, **named),
+        signature = (*given, **named),
         text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None, on_ask=None, ask_seconds=None, log=None)"
     )]
-    #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
     fn guard<'py>(
         slf: &Bound<'py, Self>,
-        before_deny: Option<Bound<'py, PyAny>>,
-        on_call: Option<Bound<'py, PyAny>>,
-        data: Option<Bound<'py, PyAny>>,
-        tool_id: OrDefault<'py>,
-        monitor_calls: OrDefault<'py>,
-        retire_sites: OrDefault<'py>,
-        on_denied: Option<Bound<'py, PyAny>>,
-        on_ask: Option<Bound<'py, PyAny>>,
-        ask_seconds: Option<Bound<'py, PyAny>>,
-        log: Option<Bound<'py, PyAny>>,
+        given: &Bound<'py, PyTuple>,
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<AuditPerms> {
-        wrong_calls::check_named("Policy.guard", named)?;
-        let options = GuardOptions {
-            before_deny,
-            on_call,
-            data,
-            tool_id,
-            monitor_calls,
-            on_denied,
-            retire_sites,
-            on_ask,
-            ask_seconds,
-            log,
-            ..GuardOptions::default()
-        };
-        let config = options.configure(slf.as_any(), || slf.get().allowed(slf.py()))?;
-        Ok(AuditPerms::new(config))
+        let options = GivenArguments::read("Policy.guard", &OPTIONS, BY_POSITION, given, named)?;
+        options::of_policy(&options, slf).map(AuditPerms::new)
     }
 
     #[doc = doc!("Policy.observe")]
     #[pyo3(
-        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, on_denied=None, enforce=OrDefault::Default, log=None, **named),
+        signature = (*given, **named),
         text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, on_denied=None, enforce=False, log=None)"
     )]
-    #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
     fn observe<'py>(
         slf: &Bound<'py, Self>,
-        before_deny: Option<Bound<'py, PyAny>>,
-        on_call: Option<Bound<'py, PyAny>>,
-        data: Option<Bound<'py, PyAny>>,
-        tool_id: OrDefault<'py>,
-        monitor_calls: OrDefault<'py>,
-        on_denied: Option<Bound<'py, PyAny>>,
-        enforce: OrDefault<'py>,
-        log: Option<Bound<'py, PyAny>>,
+        given: &Bound<'py, PyTuple>,
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Observer> {
-        wrong_calls::check_named("Policy.observe", named)?;
+        let names = [&OPTIONS[..BY_POSITION], &["on_denied", "enforce", "log"]].concat();
+        let options = GivenArguments::read("Policy.observe", &names, BY_POSITION, given, named)?;
         let py = slf.py();
-        let enforces = read_bool(&enforce, "enforce", false)?;
-        let options = GuardOptions {
-            before_deny,
-            on_call,
-            data,
-            tool_id,
-            monitor_calls,
-            on_denied,
-            ..GuardOptions::default()
-        };
-        let config = options.configure(slf.as_any(), || {
-            let log = log.as_ref().map(|path| {
+        let enforces = options.flag("enforce", false)?;
+        let config = options::configure(&options, RuleSet::Classic, slf.as_any(), || {
+            let log = options.some("log").map(|path| {
                 let file = audit_log::open_path(path, "log", "None, str, bytes or os.PathLike")?;
                 PyResult::Ok(Arc::new(Mutex::new(file)))
             });
@@ -273,41 +221,21 @@ impl PyPolicy {
 
     #[doc = doc!("Policy.install")]
     #[pyo3(
-        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, on_denied=None, on_ask=None, ask_seconds=None, log=None, **named),
+        signature = (*given, **named),
         text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, on_denied=None, on_ask=None, ask_seconds=None, log=None)"
     )]
-    #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
     fn install<'py>(
         slf: &Bound<'py, Self>,
-        before_deny: Option<Bound<'py, PyAny>>,
-        on_call: Option<Bound<'py, PyAny>>,
-        data: Option<Bound<'py, PyAny>>,
-        tool_id: OrDefault<'py>,
-        monitor_calls: OrDefault<'py>,
-        on_denied: Option<Bound<'py, PyAny>>,
-        on_ask: Option<Bound<'py, PyAny>>,
-        ask_seconds: Option<Bound<'py, PyAny>>,
-        log: Option<Bound<'py, PyAny>>,
+        given: &Bound<'py, PyTuple>,
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<()> {
-        wrong_calls::check_named("Policy.install", named)?;
+        let [names @ .., _retire_sites] = &OPTIONS;
+        let options = GivenArguments::read("Policy.install", names, BY_POSITION, given, named)?;
         let py = slf.py();
         if let Some(before) = installed::installed_policy(py) {
             installed::check_stricter(py, slf.get(), before.get())?;
         }
-        let options = GuardOptions {
-            before_deny,
-            on_call,
-            data,
-            tool_id,
-            monitor_calls,
-            on_denied,
-            on_ask,
-            ask_seconds,
-            log,
-            ..GuardOptions::default()
-        };
-        let config = options.configure(slf.as_any(), || slf.get().allowed(py))?;
+        let config = options::of_policy(&options, slf)?;
         scope::install_for_good(py, config, slf.clone().into_any().unbind())
     }
 
@@ -325,17 +253,15 @@ impl PyPolicy {
 
     #[doc = doc!("Policy.tool")]
     #[pyo3(
-        signature = (function=None, /, *, name=None, policy=None, raw=OrDefault::Default),
+        signature = (function=None, /, **options),
         text_signature = "($self, function=None, /, *, name=None, policy=None, raw=False)"
     )]
     fn tool<'py>(
         slf: &Bound<'py, Self>,
-        function: Option<Bound<'py, PyAny>>,
-        name: Option<Bound<'py, PyAny>>,
-        policy: Option<Bound<'py, PyAny>>,
-        raw: OrDefault<'py>,
+        function: Option<&Bound<'py, PyAny>>,
+        options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        tool::tool(slf.py(), function, name, policy, raw)
+        tool::tool(slf.as_any(), function, options)
     }
 
     #[doc = doc!("Policy.session")]
@@ -396,12 +322,11 @@ impl PyPolicy {
         let name = &str_of("name", name)?;
         let found = PRESETS.iter().find(|(own, _)| *own == name);
         let Some((_, text)) = found else {
-            let names: Vec<_> = PRESETS.iter().map(|(name, _)| *name).collect();
-            let near = suggestion(py, name, &names);
+            let names = Self::presets();
             return Err(PyValueError::new_err(format!(
-                "name must be one of {}, not {name:?}{}{near}",
+                "name must be one of {}, not {name:?}{}",
                 names.join(", "),
-                if near.is_empty() { "" } else { "." },
+                suggestion(py, name, &names),
             )));
         };
         let preset = Self::parse(py, text, false, name)?;

@@ -16,6 +16,7 @@ use crate::python::api::{policy, readers};
 use crate::python::configuration::approvals::{self, Approvals};
 use crate::python::configuration::callbacks::{self, Callback};
 use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::classes;
 use crate::python::cpython::once::Once;
 use crate::python::guard::{governing, scope};
 use crate::python::values::errors;
@@ -99,25 +100,13 @@ pub fn read(
 
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CLASS: Once<Py<PyType>> = Once::new();
-    imported(py, &CLASS, "Approvals")
+    classes::of_package(py, &CLASS, "fastaudit_rs.approvals", "Approvals")
 }
 
 /// The class of callbacks whose answers the kernel bounds.
 fn up_to_class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CLASS: Once<Py<PyType>> = Once::new();
-    imported(py, &CLASS, "_UpTo")
-}
-
-fn imported<'py>(
-    py: Python<'py>,
-    kept: &'static Once<Py<PyType>>,
-    name: &str,
-) -> PyResult<&'py Bound<'py, PyType>> {
-    let class = kept.get_or_try_init(py, || {
-        let class = calling::import(py, "fastaudit_rs.approvals")?.attr(name)?;
-        PyResult::Ok(class.cast_into::<PyType>()?.unbind())
-    })?;
-    Ok(class.bind(py))
+    classes::of_package(py, &CLASS, "fastaudit_rs.approvals", "_UpTo")
 }
 
 /// The answers in a file; without the file there are none.

@@ -3,13 +3,14 @@
 use crate::policy::written::fields::name_of;
 use crate::policy::written::toml_text::parse_size;
 use crate::policy::written::values::{Choice, Where};
+use crate::python::api::wrong_calls;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::values::decode;
 use crate::python::values::errors::{self, as_list};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyString};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyString, PyTuple};
 
 const PACKAGES: &str = "'data' or an iterable of packages";
 
@@ -41,23 +42,20 @@ pub fn one_of<T: Copy>(
     names: &[(&str, T)],
     or: &str,
 ) -> PyResult<T> {
-    let shown = match given.cast::<PyString>() {
-        Ok(text) => {
-            let text = text.to_string_lossy();
-            if let Some((_, named)) = names.iter().find(|(name, _)| *name == text) {
-                return Ok(*named);
-            }
-            format!("{text:?}")
-        }
-        Err(_) => errors::type_name(given),
-    };
+    let text = given.cast::<PyString>().ok();
+    if let Some(text) = text
+        && let Some((_, named)) = names.iter().find(|(name, _)| *name == text.to_string_lossy())
+    {
+        return Ok(*named);
+    }
     let accepted: Vec<_> = names.iter().map(|(name, _)| format!("{name:?}")).collect();
     let accepted = accepted.join(" or ").replace('"', "'");
-    let message = format!("{field} must be {accepted}{or}, not {shown}");
-    Err(if given.is_instance_of::<PyString>() {
-        PyValueError::new_err(message)
-    } else {
-        PyTypeError::new_err(message)
+    Err(match text {
+        Some(_) => PyValueError::new_err(format!(
+            "{field} must be {accepted}{or}, not {}",
+            errors::shown(given)
+        )),
+        None => errors::wrong_type(field, &format!("{accepted}{or}"), given),
     })
 }
 
@@ -177,52 +175,60 @@ pub fn read_text(file: &Bound<'_, PyAny>) -> PyResult<String> {
     text?.extract()
 }
 
-/// Reads the argument `packages` of a function, if it is given.
-///
-/// # Errors
-/// `TypeError` for a value that names no packages.
-pub fn named_packages(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<String>>> {
-    given.map(|given| packages("packages", given)).transpose()
-}
-
-/// An argument, or its default when the caller leaves it out (`None` is an argument).
+/// The arguments of a call, by their names.
 #[derive(Default)]
-pub enum OrDefault<'py> {
-    #[default]
-    Default,
-    Given(Bound<'py, PyAny>),
-}
+pub struct GivenArguments<'py>(Vec<(&'static str, Bound<'py, PyAny>)>);
 
-impl<'py> OrDefault<'py> {
-    /// The roots of `mk_audit`, which it needs. A wrong keyword is reported first.
+impl<'py> GivenArguments<'py> {
+    /// Reads the arguments of a function that has these names, the first ones also by position.
     ///
     /// # Errors
-    /// `TypeError`, as CPython words it.
-    pub fn given(self) -> PyResult<Bound<'py, PyAny>> {
-        match self {
-            Self::Given(given) => Ok(given),
-            Self::Default => Err(PyTypeError::new_err(
-                "mk_audit() missing 1 required positional argument: 'oks'",
-            )),
+    /// `TypeError`, which names the argument that the function does not have, or has twice.
+    pub fn read(
+        function: &str,
+        names: &[&'static str],
+        by_position: usize,
+        given: &Bound<'py, PyTuple>,
+        named: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Self> {
+        if given.len() > by_position {
+            return Err(PyTypeError::new_err(format!(
+                "{function}() takes at most {by_position} positional arguments, and {} were given",
+                given.len()
+            )));
         }
+        let mut all: Vec<_> = names.iter().copied().zip(given.iter()).collect();
+        for (name, value) in named.into_iter().flatten() {
+            let text = name.text()?;
+            let Some(known) = names.iter().find(|known| **known == text.to_string_lossy()) else {
+                return Err(wrong_calls::unknown(function, &name));
+            };
+            if all.iter().any(|(own, _)| own == known) {
+                return Err(PyTypeError::new_err(format!(
+                    "{function}() got multiple values for argument '{known}'"
+                )));
+            }
+            all.push((known, value));
+        }
+        Ok(Self(all))
     }
-}
 
-impl<'py> FromPyObject<'_, 'py> for OrDefault<'py> {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        Ok(Self::Given(object.to_owned()))
+    /// Returns an argument, `None` among others; nothing if it is left out.
+    pub fn get(&self, name: &str) -> Option<&Bound<'py, PyAny>> {
+        let mut all = self.0.iter();
+        all.find(|(own, _)| *own == name).map(|(_, value)| value)
     }
-}
 
-/// Reads a switch.
-///
-/// # Errors
-/// `TypeError` for a value that is not a `bool`.
-pub fn read_bool(given: &OrDefault<'_>, argument: &str, default: bool) -> PyResult<bool> {
-    let OrDefault::Given(given) = given else {
-        return Ok(default);
-    };
-    flag(argument, given)
+    /// The same for an argument whose default is `None`.
+    pub fn some(&self, name: &str) -> Option<&Bound<'py, PyAny>> {
+        self.get(name).filter(|value| !value.is_none())
+    }
+
+    /// Reads a switch.
+    ///
+    /// # Errors
+    /// `TypeError` for a value that is not a `bool`.
+    pub fn flag(&self, name: &str, default: bool) -> PyResult<bool> {
+        self.get(name).map_or(Ok(default), |given| flag(name, given))
+    }
 }

@@ -18,9 +18,7 @@ use crate::python::frames::with_statement;
 use crate::python::guard::{environment, scope};
 use crate::python::importing::stdlib;
 use crate::python::values::errors;
-#[cfg(unix)]
-use crate::python::wrapped::workers;
-use crate::python::wrapped::{callbacks_later, contextvars, imported, table};
+use crate::python::wrapped::{callbacks_later, contextvars, imported, table, workers};
 
 /// Makes and lists the native classes.
 pub type Classes = for<'py> fn(Python<'py>) -> PyResult<Vec<Bound<'py, PyType>>>;
@@ -130,7 +128,6 @@ fn prepare(py: Python<'_>) -> PyResult<()> {
 
 fn wrap(py: Python<'_>) -> PyResult<()> {
     acts::install();
-    #[cfg(unix)]
     workers::prepare(py)?;
     imported::prepare_lazy(py)?;
     table::install(py)?;

@@ -6,9 +6,9 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
-use crate::python::api::options::GuardOptions;
+use crate::python::api::options;
 use crate::python::api::policy::PyPolicy;
-use crate::python::api::readers::{OrDefault, read_bool};
+use crate::python::api::readers::GivenArguments;
 use crate::python::api::supervisor::Held;
 use crate::python::api::tool_awaitable::ToolAwaitable;
 use crate::python::api::tool_function::{self, Function};
@@ -30,24 +30,19 @@ pub struct Tool {
 }
 
 impl Tool {
-    fn make(
-        function: &Bound<'_, PyAny>,
-        name: Option<&Bound<'_, PyAny>>,
-        policy: Option<&Bound<'_, PyAny>>,
-        raw: &OrDefault<'_>,
-    ) -> PyResult<Self> {
+    fn make(function: &Bound<'_, PyAny>, options: &GivenArguments<'_>) -> PyResult<Self> {
         let py = function.py();
         if !function.is_callable() || function.is_instance_of::<pyo3::types::PyType>() {
             return Err(errors::wrong_type("function", "a function", function));
         }
-        let name = match name {
+        let name = match options.some("name") {
             Some(name) => match name.cast::<PyString>() {
                 Ok(name) => name.clone(),
                 Err(_) => return Err(errors::wrong_type("name", "None or a str", name)),
             },
             None => own_name(function)?,
         };
-        let raw = read_bool(raw, "raw", false)?;
+        let raw = options.flag("raw", false)?;
         raw::audit(py, c"audit_perms.set_config", &[name.as_any()])?;
         let inspect = calling::import(py, "inspect")?;
         let is = |what: &str| inspect.invoke_method1(what, (function,))?.truth();
@@ -57,7 +52,7 @@ impl Tool {
                  list",
             ));
         }
-        let config = policy.map(config_of).transpose()?;
+        let config = options.some("policy").map(config_of).transpose()?;
         let signature = read_signature(function)?;
         tool_function::prepare(py)?;
         contextvars::install_copies(py)?;
@@ -85,56 +80,28 @@ fn config_of(policy: &Bound<'_, PyAny>) -> PyResult<Py<AuditCfg>> {
     let Ok(policy) = policy.cast::<PyPolicy>() else {
         return Err(errors::wrong_type("policy", "None or a Policy", policy));
     };
-    let options = GuardOptions::default();
-    options.configure(policy.as_any(), || policy.get().allowed(policy.py()))
+    options::of_policy(&GivenArguments::default(), policy)
 }
 
-/// Makes a tool of a function, or a decorator that does.
+/// Makes a tool of a function, or a decorator that does: `maker.tool` with these options.
 ///
 /// # Errors
 /// `TypeError` for anything but a plain function or a coroutine function; the denial under a guard.
 pub fn tool<'py>(
-    py: Python<'py>,
-    function: Option<Bound<'py, PyAny>>,
-    name: Option<Bound<'py, PyAny>>,
-    policy: Option<Bound<'py, PyAny>>,
-    raw: OrDefault<'py>,
+    maker: &Bound<'py, PyAny>,
+    function: Option<&Bound<'py, PyAny>>,
+    options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    if let Some(function) = function {
-        let tool = Tool::make(&function, name.as_ref(), policy.as_ref(), &raw)?;
-        return Ok(Bound::new(py, tool)?.into_any());
-    }
-    let decorator = Decorator {
-        name: name.map(Bound::unbind),
-        policy: policy.map(Bound::unbind),
-        raw: match raw {
-            OrDefault::Given(raw) => Some(raw.unbind()),
-            OrDefault::Default => None,
-        },
-    };
-    Ok(Bound::new(py, decorator)?.into_any())
-}
-
-/// Makes tools of functions.
-#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_ToolDecorator")]
-pub struct Decorator {
-    name: Option<Py<PyAny>>,
-    policy: Option<Py<PyAny>>,
-    raw: Option<Py<PyAny>>,
-}
-
-#[pymethods]
-impl Decorator {
-    #[pyo3(signature = (function, /))]
-    fn __call__(&self, function: &Bound<'_, PyAny>) -> PyResult<Tool> {
-        let py = function.py();
-        let raw = match &self.raw {
-            Some(raw) => OrDefault::Given(raw.bind(py).clone()),
-            None => OrDefault::Default,
-        };
-        let (name, policy) = (self.name.as_ref(), self.policy.as_ref());
-        let name = name.map(|name| name.bind(py));
-        Tool::make(function, name, policy.map(|policy| policy.bind(py)), &raw)
+    let py = maker.py();
+    let no_more = PyTuple::empty(py);
+    let given =
+        GivenArguments::read("Policy.tool", &["name", "policy", "raw"], 0, &no_more, options)?;
+    match function {
+        Some(function) => Ok(Bound::new(py, Tool::make(function, &given)?)?.into_any()),
+        None => {
+            let partial = calling::import(py, "functools")?.attr("partial")?;
+            partial.invoke((maker.attr("tool")?,), options)
+        }
     }
 }
 

@@ -168,13 +168,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 }
 
 pub fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    let class = TOOL_ERROR.get_or_try_init(py, || {
-        let class = calling::import(py, "fastaudit_rs.denied")?.attr("ToolError")?;
-        let class = class.cast_into::<PyType>()?;
-        classes::make_immutable(&class);
-        PyResult::Ok(class.unbind())
-    })?;
-    Ok(class.bind(py))
+    classes::of_package(py, &TOOL_ERROR, "fastaudit_rs.denied", "ToolError")
 }
 
 /// Logs an error, and lets go of the frames that it came through, while the tool has its rights.

@@ -19,20 +19,18 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::values::decode;
 use crate::python::values::errors::{self, as_list, near, suggestion};
 
-/// Refuses keywords that a function does not have.
-///
-/// # Errors
-/// `TypeError`, which names the nearest one.
-pub fn check_named(function: &str, given: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
-    let Some((name, _)) = given.and_then(|given| given.iter().next()) else {
-        return Ok(());
-    };
-    let told = near(name.py(), "unknown", (function, &name));
-    Err(PyTypeError::new_err(match told {
+/// The error for a keyword that a function does not have, with the nearest one.
+pub fn unknown(function: &str, name: &Bound<'_, PyAny>) -> PyErr {
+    let told = near(name.py(), "unknown", (function, name));
+    PyTypeError::new_err(match told {
         Ok(message) => message.to_string(),
         // A guard that lets nothing be imported may be in force.
-        Err(_) => format!("{function}() has no argument {}", errors::shown(&name)),
-    }))
+        Err(_) => format!("{function}() has no argument {}", errors::shown(name)),
+    })
+}
+
+fn last(key: &str) -> &str {
+    key.rsplit('.').next().unwrap_or_default()
 }
 
 /// The error in a policy that was read from text, with the nearest key.
@@ -40,13 +38,8 @@ pub fn of_text(py: Python<'_>, error: &SpecError) -> String {
     let SpecError::UnknownKey { key, keys } = error else {
         return error.to_string();
     };
-    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
     let names: Vec<_> = keys.iter().map(|key| last(key)).collect();
-    let names: Vec<_> = names.iter().map(String::as_str).collect();
-    match suggestion(py, &last(key), &names) {
-        near if near.is_empty() => error.to_string(),
-        near => format!("{error}.{near}"),
-    }
+    format!("{error}{}", suggestion(py, last(key), &names))
 }
 
 /// Refuses positional arguments of functions that take fields by name. `example` writes one of them

@@ -7,7 +7,6 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
-#[cfg(unix)]
 use crate::kernel::started::Started;
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::wording::HintStyle;
@@ -16,9 +15,7 @@ use crate::python::configuration::allowed::{self, Allowed, Stated};
 use crate::python::configuration::approvals::Approvals;
 use crate::python::configuration::callbacks::Callback;
 use crate::python::configuration::live::{Live, Own};
-#[cfg(unix)]
-use crate::python::configuration::temporary::Memory;
-use crate::python::configuration::temporary::TemporaryDirectories;
+use crate::python::configuration::temporary::{Memory, TemporaryDirectories};
 use crate::python::cpython::calling::Calling;
 use crate::python::logs::audit_log::DecisionLog;
 use crate::python::logs::log::Records;
@@ -47,12 +44,10 @@ pub struct AuditCfg {
     pub restricts_more: bool,
     is_strict: bool,
     /// The processes that were started under guards of it.
-    #[cfg(unix)]
     pub started: Arc<Started>,
     /// The number of the set of native code that is called without asking; 0 for none.
     pub safe_set: u64,
     /// The shared memory that was made under them.
-    #[cfg(unix)]
     pub memory: Arc<Memory>,
 }
 
@@ -122,9 +117,7 @@ impl AuditCfg {
             data,
             monitor_calls,
             retire_sites,
-            #[cfg(unix)]
             started: Arc::default(),
-            #[cfg(unix)]
             memory: Arc::default(),
         }
     }
@@ -141,10 +134,8 @@ impl AuditCfg {
             retire_sites: self.retire_sites,
             restricts_more: self.restricts_more,
             is_strict: self.is_strict,
-            #[cfg(unix)]
             started: Arc::clone(&self.started),
             safe_set: self.safe_set,
-            #[cfg(unix)]
             memory: Arc::clone(&self.memory),
         }
     }

@@ -5,14 +5,18 @@
 //! that each of them lets it be used.
 
 use std::collections::hash_map::RandomState;
+use std::ffi::OsStr;
+use std::fs::DirBuilder;
 use std::hash::{BuildHasher, Hasher};
-use std::path::PathBuf as NativePath;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pyo3::prelude::*;
+use rustix::fs::{Access, access};
 
-#[cfg(unix)]
 use crate::kernel::beneath::remove;
 use crate::policy::files::fs::PathBuf;
 use crate::policy::files::os::Os;
@@ -21,7 +25,6 @@ use crate::policy::files::path::{self, Base, Resolved};
 use crate::policy::files::places;
 use crate::policy::{FileSystem, Policy};
 use crate::python::cpython::once::lock;
-#[cfg(target_os = "linux")]
 use crate::python::cpython::process;
 
 /// The directories of guards that share them, made so far.
@@ -115,23 +118,14 @@ fn candidates() -> Vec<PathBuf> {
         .collect()
 }
 
-#[cfg(unix)]
 fn can_be_used(directory: &[u8]) -> bool {
-    use rustix::fs::{Access, access};
     Os.is_dir(directory) && access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
-}
-
-#[cfg(not(unix))]
-fn can_be_used(directory: &[u8]) -> bool {
-    Os.is_dir(directory)
 }
 
 // A directory for temporary files: made for one owner alone, removed with everything in it when
 // the owner goes, or as the process ends.
 
 const PREFIX: &str = "fastaudit-";
-
-const TRIES: usize = 100;
 
 /// The directories to remove as the process ends, each with the process that made it.
 static LEFT: Mutex<Vec<(u32, PathBuf)>> = Mutex::new(Vec::new());
@@ -143,29 +137,22 @@ pub struct TemporaryDirectory {
 }
 
 impl TemporaryDirectory {
-    /// A free name in a directory; nothing is made yet.
+    /// A name in a directory that nothing has; nothing is made yet.
     pub fn planned(inside: &[u8]) -> Option<Self> {
         let inside = path::resolve(&Os, inside, Base::CurrentDir)?;
-        for _ in 0..TRIES {
-            let name = format!("{PREFIX}{}", random_name());
-            let path = inside.join(name.as_bytes());
-            if std::fs::symlink_metadata(native(&path)).is_err() {
-                let path = path::resolve(&Os, &path, Base::CurrentDir)?;
-                let process = std::process::id();
-                return Some(Self { path, process });
-            }
-        }
-        None
+        let path = inside.join(format!("{PREFIX}{}", random_name()).as_bytes());
+        let path = path::resolve(&Os, &path, Base::CurrentDir)?;
+        Some(Self { path, process: std::process::id() })
     }
 
     /// Makes it, if it does not exist. Returns false if another file has its name, or it belongs to
     /// another process which removed it.
     pub fn is_made(&self) -> bool {
         let path = native(self.path.as_bytes());
-        if let Ok(found) = std::fs::symlink_metadata(&path) {
+        if let Ok(found) = std::fs::symlink_metadata(path) {
             return found.is_dir();
         }
-        self.is_own() && make(&path).is_ok_and(|()| self.note())
+        self.is_own() && DirBuilder::new().mode(0o700).create(path).is_ok_and(|()| self.note())
     }
 
     /// Returns whether this process made it, not one that it is a copy of.
@@ -177,7 +164,6 @@ impl TemporaryDirectory {
     fn note(&self) -> bool {
         static AT_EXIT: Once = Once::new();
         AT_EXIT.call_once(|| {
-            #[cfg(unix)]
             process::at_end(remove_all);
         });
         let own = (self.process, PathBuf::from_slice(self.path.as_bytes()));
@@ -196,12 +182,11 @@ impl Drop for TemporaryDirectory {
             lock(&LEFT).retain(|(process, path)| {
                 *process != self.process || path[..] != *self.path.as_bytes()
             });
-            remove(&native(self.path.as_bytes()));
+            remove(native(self.path.as_bytes()));
         }
     }
 }
 
-#[cfg(unix)]
 extern "C" fn remove_all() {
     // Another thread may have been stopped while it held the lock.
     let Ok(mut left) = LEFT.try_lock() else {
@@ -210,47 +195,18 @@ extern "C" fn remove_all() {
     let left = std::mem::take(&mut *left);
     for (process, path) in left {
         if process == std::process::id() {
-            remove(&native(&path));
+            remove(native(&path));
         }
     }
 }
 
-/// Eight letters that nobody can predict.
+/// A name that nobody can predict.
 fn random_name() -> String {
-    let mut random = RandomState::new().build_hasher().finish();
-    let letters = (0..8).map(|_| {
-        let letter = u8::try_from(random % 26).unwrap_or(0) + b'a';
-        random /= 26;
-        char::from(letter)
-    });
-    letters.collect()
+    format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
-#[cfg(unix)]
-fn make(path: &NativePath) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().mode(0o700).create(path)
-}
-
-#[cfg(not(unix))]
-fn make(path: &NativePath) -> std::io::Result<()> {
-    std::fs::create_dir(path)
-}
-
-#[cfg(unix)]
-fn native(path: &[u8]) -> NativePath {
-    use std::os::unix::ffi::OsStrExt;
-    std::ffi::OsStr::from_bytes(path).into()
-}
-
-#[cfg(not(unix))]
-fn native(path: &[u8]) -> NativePath {
-    String::from_utf8_lossy(path).trim_start_matches('/').into()
-}
-
-#[cfg(not(unix))]
-fn remove(path: &NativePath) {
-    let _ = std::fs::remove_dir_all(path);
+fn native(path: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(path))
 }
 
 // Shared memory of pools, and directories for their sockets, that were made under a guard.

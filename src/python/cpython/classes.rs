@@ -4,6 +4,9 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
+use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::once::Once;
+
 /// The dictionary of a class; `None` for the static ones of the interpreter, which keep it
 /// elsewhere.
 pub fn dictionary<'py>(class: &Bound<'py, PyType>) -> Option<Bound<'py, PyDict>> {
@@ -23,6 +26,21 @@ pub fn make_concrete(class: &Bound<'_, PyType>) {
 
 pub fn make_immutable(class: &Bound<'_, PyType>) {
     change_flags(class, |flags| flags | ffi::Py_TPFLAGS_IMMUTABLETYPE);
+}
+
+/// A class of this package, which nobody changes from then on.
+pub fn of_package<'py>(
+    py: Python<'py>,
+    kept: &'static Once<Py<PyType>>,
+    module: &str,
+    name: &str,
+) -> PyResult<&'py Bound<'py, PyType>> {
+    let class = kept.get_or_try_init(py, || {
+        let class = calling::import(py, module)?.attr(name)?.cast_into::<PyType>()?;
+        make_immutable(&class);
+        PyResult::Ok(class.unbind())
+    })?;
+    Ok(class.bind(py))
 }
 
 /// Returns whether a class is one that C code declares, and not made while the program runs.

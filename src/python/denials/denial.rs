@@ -23,7 +23,7 @@ use crate::policy::written::widening::Lack;
 use crate::policy::written::wording;
 use crate::policy::{Policy, Why};
 use crate::python::callees::caller::Library;
-use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::once::{Once, intern, lock};
 use crate::python::cpython::{classes, ffi as raw};
 use crate::python::denials::text::{self, FirstLine};
@@ -147,30 +147,16 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 }
 
 pub fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    found(py, &CLASS, "AuditDenied")
+    classes::of_package(py, &CLASS, "fastaudit_rs.denied", "AuditDenied")
 }
 
 /// The class of the exception in a process with a sandbox of hooks, a subclass.
 pub fn violation(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    found(py, &VIOLATION, "SandboxViolation")
+    classes::of_package(py, &VIOLATION, "fastaudit_rs.denied", "SandboxViolation")
 }
 
 pub fn raise_violations() {
     RAISES_VIOLATIONS.store(true, Ordering::Relaxed);
-}
-
-fn found<'py>(
-    py: Python<'py>,
-    class: &'static Once<Py<PyType>>,
-    name: &str,
-) -> PyResult<&'py Bound<'py, PyType>> {
-    let class = class.get_or_try_init(py, || {
-        let class = calling::import(py, "fastaudit_rs.denied")?.attr(name)?;
-        let class = class.cast_into::<PyType>()?;
-        classes::make_immutable(&class);
-        PyResult::Ok(class.unbind())
-    })?;
-    Ok(class.bind(py))
 }
 
 pub fn exception<'py>(denial: &Bound<'py, Denial>) -> PyResult<Bound<'py, PyAny>> {

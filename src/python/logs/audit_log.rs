@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -103,16 +104,9 @@ impl Drop for LogFile {
     }
 }
 
-#[cfg(unix)]
 fn identity(file: &File) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt;
     let found = file.metadata().ok()?;
     Some((found.dev(), found.ino()))
-}
-
-#[cfg(not(unix))]
-fn identity(_file: &File) -> Option<(u64, u64)> {
-    None
 }
 
 /// The bytes that are written to a pipe at once: `PIPE_BUF` of Linux. So many do not wait once it can
@@ -314,17 +308,11 @@ fn write_all(
 
 /// Returns whether a piece can be written without waiting, after `patience` at most. An error counts
 /// too: writing tells of it.
-#[cfg(unix)]
 fn is_ready(file: &File, patience: Duration) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut waiting = [PollFd::new(file, PollFlags::OUT)];
     let patience = Timespec::try_from(patience).unwrap_or_default();
     poll(&mut waiting, Some(&patience)).is_ok_and(|ready| ready > 0)
-}
-
-#[cfg(not(unix))]
-fn is_ready(_file: &File, _patience: Duration) -> bool {
-    true
 }
 
 /// Whole lines that fit into a piece; the beginning of the first one if it does not.
@@ -346,7 +334,7 @@ fn tell_of_lost(lines: &mut Lines, seconds: u64) {
 }
 
 /// Writes all logs: the process ends, and no thread runs Python code any more.
-pub fn flush_all() {
+pub extern "C" fn flush_all() {
     let all = lock(&ALL);
     let sinks: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
     drop(all);

@@ -9,9 +9,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyString};
 
 use crate::policy::judge::{Host, family_of};
 use crate::python::cpython::once::lock;
-#[cfg(unix)]
-use crate::python::cpython::process;
-use crate::python::cpython::{calling, ffi as raw};
+use crate::python::cpython::{calling, ffi as raw, process};
 
 pub fn read_host(object: &Bound<'_, PyAny>) -> Option<Host> {
     if object.is_none() {
@@ -114,13 +112,7 @@ impl SeenNetwork {
 }
 
 /// The descriptor of a socket, and the number by which the system knows the socket itself.
-#[cfg(unix)]
 fn identity(fd: i32) -> Option<(i32, u64)> {
     let stat = process::with_descriptor(fd, |fd| rustix::fs::fstat(fd))?.ok()?;
     Some((fd, stat.st_ino))
-}
-
-#[cfg(not(unix))]
-fn identity(fd: i32) -> Option<(i32, u64)> {
-    (fd >= 0).then_some((fd, 0))
 }

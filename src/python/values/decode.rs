@@ -7,7 +7,7 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
-use crate::policy::files::fs::{PathBuf, from_windows};
+use crate::policy::files::fs::PathBuf;
 use crate::policy::files::path::Name;
 use crate::policy::judge::{Named, PathLikes};
 use crate::python::cpython::calling::{self, Calling};
@@ -67,21 +67,14 @@ pub fn name_at<'a, 'py>(
 fn plain_name<'a, 'py>(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Option<NameArg<'a, 'py>>> {
     if let Ok(text) = object.cast::<PyString>() {
         return Ok(Some(match raw::fs_encode(text) {
-            Ok(bytes) => native_form(bytes),
+            Ok(bytes) => NameArg::Path(bytes),
             Err(_) => by_directory(text)?,
         }));
     }
     if let Ok(bytes) = object.cast::<PyBytes>() {
-        return Ok(Some(native_form(FsBytes::Owned(bytes.to_owned()))));
+        return Ok(Some(NameArg::Path(FsBytes::Owned(bytes.to_owned()))));
     }
     Ok(None)
-}
-
-fn native_form<'a, 'py>(bytes: FsBytes<'a, 'py>) -> NameArg<'a, 'py> {
-    match cfg!(windows) {
-        true => NameArg::Made(from_windows(bytes.as_bytes()).to_vec()),
-        false => NameArg::Path(bytes),
-    }
 }
 
 /// A name that the file system cannot hold: no operation on it can succeed, but it is judged by
@@ -160,20 +153,11 @@ pub fn root_name(path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
         Ok(text) => raw::fs_encode(text.as_borrowed())?,
         Err(_) => FsBytes::Owned(path.cast::<PyBytes>()?.clone()),
     };
-    Ok(match cfg!(windows) {
-        true => from_windows(bytes.as_bytes()),
-        false => PathBuf::from_slice(bytes.as_bytes()),
-    })
+    Ok(PathBuf::from_slice(bytes.as_bytes()))
 }
 
 /// A path as the standard library of Rust takes it.
-#[cfg(unix)]
 pub fn native_path(name: PathBuf) -> std::path::PathBuf {
     use std::os::unix::ffi::OsStringExt;
     std::ffi::OsString::from_vec(name.into_vec()).into()
-}
-
-#[cfg(not(unix))]
-pub fn native_path(name: PathBuf) -> std::path::PathBuf {
-    String::from_utf8_lossy(&name).into_owned().into()
 }

@@ -342,8 +342,10 @@ pub fn as_list(given: &Bound<'_, PyAny>) -> String {
     }
 }
 
-/// The sentence that names the nearest of some names; empty if none is near.
+/// The end of a sentence, and one that names the nearest of some names; empty if none is near.
 pub fn suggestion(py: Python<'_>, name: &str, names: &[&str]) -> String {
-    let told = near(py, "suggestion", (name, names.to_vec()));
-    told.map_or_else(|_| String::new(), |told| told.to_string())
+    match near(py, "suggestion", (name, names.to_vec())).map(|told| told.to_string()) {
+        Ok(told) if !told.is_empty() => format!(".{told}"),
+        _ => String::new(),
+    }
 }
