@@ -96,7 +96,6 @@ pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
     let own = FUNCTIONS.iter().filter(move |(of, ..)| *of == module);
     own.map(|(_, name, silent)| match silent.raises {
         // CPython raises its event since 3.14.
-        #[cfg(unix)]
         Raises::Starts => {
             let silent = (!cfg!(Py_3_14)).then_some(silent);
             (*name, What::StartsProgram(silent))
