@@ -46,7 +46,7 @@ impl<'py> GuardOptions<'py> {
         read_allowed: impl FnOnce() -> PyResult<Allowed>,
     ) -> PyResult<Py<AuditCfg>> {
         let py = given.py();
-        raw::audit(py, c"audit_perms.set_config", &[given])?;
+        raw::audit(py, c"audit_perms.set_config", (given,))?;
         let rules = self.rules;
         let tool_id = read_tool_id(&self.tool_id)?;
         let monitor_calls = read_bool(&self.monitor_calls, "monitor_calls", true)?;

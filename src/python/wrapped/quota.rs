@@ -196,10 +196,7 @@ fn ask(py: Python<'_>, log: &Log, max: u64, fd: i32, bytes: u64) -> PyResult<()>
     if before.saturating_add(bytes) <= max {
         return Ok(());
     }
-    let args = (fd, bytes, before).into_pyobject(py)?;
-    let items: Vec<_> = args.iter().collect();
-    let items: Vec<_> = items.iter().collect();
-    raw::audit(py, c"fastaudit.write", &items).inspect_err(|_| log.take_back(bytes))
+    raw::audit(py, c"fastaudit.write", (fd, bytes, before)).inspect_err(|_| log.take_back(bytes))
 }
 
 /// The write that a call is about to make; `None` if it cannot be told, or is not to a file.

@@ -99,7 +99,7 @@ fn listen(called: Called<'_>) -> Returned {
             Some([Some(descriptor), Some(address)])
                 if !is_bound(&address) && !listens(&descriptor) =>
             {
-                raw::audit(py, c"socket.listen", &[&socket, &address])
+                raw::audit(py, c"socket.listen", (&socket, &address))
             }
             _ => Ok(()),
         }
