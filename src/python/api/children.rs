@@ -45,7 +45,7 @@ impl Children {
 
     #[doc = doc!("_Children.fork")]
     fn fork(&self, py: Python<'_>) -> PyResult<i32> {
-        raw::audit(py, c"os.fork", &[])?;
+        raw::audit(py, c"os.fork", ())?;
         let child = process::fork(py)?;
         Ok(child)
     }

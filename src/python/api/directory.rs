@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::PyBytes;
 use rustix::io::Errno;
 
 use crate::kernel::beneath::{self, Failure};
@@ -148,30 +148,25 @@ impl DiskWatch {
 #[pyfunction]
 #[pyo3(name = "_remove_directory")]
 pub fn remove_directory(py: Python<'_>, path: PathBuf) -> PyResult<()> {
-    let named = path.as_os_str().into_pyobject(py)?;
-    raw::audit(py, c"shutil.rmtree", &[&named, py.None().bind(py)])?;
+    raw::audit(py, c"shutil.rmtree", (path.as_os_str(), py.None()))?;
     py.detach(|| beneath::remove(&path));
     Ok(())
 }
 
 /// Raises the audit event of an act, so that a guard judges it as it does any other.
 fn announce(py: Python<'_>, event: &CStr, path: &Path) -> PyResult<()> {
-    let named = path.as_os_str().into_pyobject(py)?;
-    raw::audit(py, event, &[&named])
+    raw::audit(py, event, (path.as_os_str(),))
 }
 
 fn announce_open(py: Python<'_>, path: &Path, writes: bool) -> PyResult<()> {
     use rustix::fs::OFlags;
 
-    let named = path.as_os_str().into_pyobject(py)?;
     let (mode, flags) = if writes {
         ("w", OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)
     } else {
         ("r", OFlags::RDONLY)
     };
-    let mode = PyString::new(py, mode);
-    let flags = flags.bits().into_pyobject(py)?;
-    raw::audit(py, c"open", &[&named, &mode, &flags])
+    raw::audit(py, c"open", (path.as_os_str(), mode, flags.bits()))
 }
 
 fn failed(py: Python<'_>, failure: Failure, name: &[OsString], most: u64) -> PyErr {

@@ -123,7 +123,7 @@ impl AuditPerms {
     #[doc = doc!("AuditPerms.set_data")]
     #[pyo3(signature = (d))]
     fn set_data<'py>(&self, py: Python<'py>, d: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        raw::audit(py, c"audit_perms.set_data", &[&d])?;
+        raw::audit(py, c"audit_perms.set_data", (&d,))?;
         let config = self.config(py).get().with_data(py, d.clone().unbind());
         self.set_config(py, config)?;
         Ok(d)
@@ -132,7 +132,7 @@ impl AuditPerms {
     #[doc = doc!("AuditPerms._share")]
     #[pyo3(name = "_share")]
     fn share(&self, py: Python<'_>, files: &Bound<'_, TemporaryFiles>) -> PyResult<()> {
-        raw::audit(py, c"audit_perms.set_config", &[files.as_any()])?;
+        raw::audit(py, c"audit_perms.set_config", (files,))?;
         let directories = Arc::clone(&files.get().directories);
         let config = self.config(py).get().with_directories(py, directories);
         self.set_config(py, config)
@@ -155,7 +155,7 @@ impl AuditPerms {
         py: Python<'py>,
         mods: &Bound<'py, PyTuple>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        raw::audit(py, c"audit_perms.add_imports", &[mods.as_any()])?;
+        raw::audit(py, c"audit_perms.add_imports", mods)?;
         let config = self.config(py);
         if !config.get().is_strict() {
             return Err(errors::no_imports_to_add());
@@ -244,7 +244,7 @@ impl Guard {
         let mut current = scope::own(py)?;
         if !matches!(&current, Current::Guarded(active) if active.get().config().is_some_and(|own| own.is(&config)))
         {
-            raw::audit(py, c"audit_perms.set_config", &[config.bind(py).as_any()])?;
+            raw::audit(py, c"audit_perms.set_config", (&config,))?;
             // A hook may have entered or left a guard meanwhile.
             current = scope::own(py)?;
         }

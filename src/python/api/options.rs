@@ -57,7 +57,7 @@ pub fn configure<'py>(
     read_allowed: impl FnOnce() -> PyResult<Allowed>,
 ) -> PyResult<Py<AuditCfg>> {
     let py = given.py();
-    raw::audit(py, c"audit_perms.set_config", &[given])?;
+    raw::audit(py, c"audit_perms.set_config", (given,))?;
     let tool_id = options.get("tool_id").map(read_tool_id).transpose()?;
     let monitor_calls = options.flag("monitor_calls", true)?;
     let retire_sites = options.flag("retire_sites", false)?;

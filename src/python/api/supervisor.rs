@@ -23,8 +23,7 @@ pub fn hold_sockets(
     use crate::kernel::landlock;
     use crate::python::cpython::process;
 
-    let named = directory.as_os_str().into_pyobject(py)?;
-    raw::audit(py, c"os.chdir", &[named.as_any()])?;
+    raw::audit(py, c"os.chdir", (directory.as_os_str(),))?;
     landlock::keep_sockets_below(&roots).map_err(|error| PyOSError::new_err(error.to_string()))?;
     // Without a directory of its own the thread has the host's: the rules hold there too.
     if process::own_directory().is_ok() {

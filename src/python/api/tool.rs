@@ -43,7 +43,7 @@ impl Tool {
             None => own_name(function)?,
         };
         let raw = options.flag("raw", false)?;
-        raw::audit(py, c"audit_perms.set_config", &[name.as_any()])?;
+        raw::audit(py, c"audit_perms.set_config", (&name,))?;
         let inspect = calling::import(py, "inspect")?;
         let is = |what: &str| inspect.invoke_method1(what, (function,))?.truth();
         if is("isasyncgenfunction")? || is("isgeneratorfunction")? {

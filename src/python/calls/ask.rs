@@ -48,7 +48,7 @@ impl NativeCall<'_, '_> {
             }
         }
         let _announced = Announced::new(&self.callee.full, &self.callee.native);
-        raw::audit(py, c"fastaudit.call", &[self.caller, &self.callee.full])?;
+        raw::audit(py, c"fastaudit.call", (self.caller, &self.callee.full))?;
         Ok(SiteAnswer::Watch)
     }
 

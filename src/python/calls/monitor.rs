@@ -264,7 +264,7 @@ fn check_change<'py>(
     };
     let is_guarded = !matches!(scope::own(py)?, Current::Unguarded);
     if is_guarded || scope::installed().next().is_some() {
-        raw::audit(py, event, &[&tool])?;
+        raw::audit(py, event, (&tool,))?;
     } else if holds() > 0 && event != LOCAL_EVENTS {
         let events = what.as_ref().and_then(raw::int_value).unwrap_or(0);
         let keeps_calls = event == EVENTS && events & CALL_EVENT != 0;

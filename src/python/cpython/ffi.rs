@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_ulong};
 use std::ptr;
 
+use pyo3::BoundObject;
 use pyo3::exceptions::{PyPermissionError, PyTypeError};
 use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
@@ -37,23 +38,16 @@ pub fn refuse_elsewhere() {
 }
 
 /// Raises an audit event, as `sys.audit` does, whatever object that name stands for now.
-pub fn audit(py: Python<'_>, event: &CStr, args: &[&Bound<'_, PyAny>]) -> PyResult<()> {
-    let event = event.as_ptr();
-    // A tuple as the only object stands for the arguments themselves.
-    let all = match args.len() {
-        0..=2 => None,
-        _ => Some(PyTuple::new(py, args)?),
-    };
-    // SAFETY: the interpreter is attached, the texts are NUL-terminated, and each format has as
-    // many objects as are passed, which live for the duration of the call.
-    let result = calling::held(|| unsafe {
-        match (args, &all) {
-            (_, Some(all)) => PySys_Audit(event, c"O".as_ptr(), all.as_ptr()),
-            ([one], _) => PySys_Audit(event, c"O".as_ptr(), one.as_ptr()),
-            ([one, two], _) => PySys_Audit(event, c"OO".as_ptr(), one.as_ptr(), two.as_ptr()),
-            _ => PySys_Audit(event, ptr::null()),
-        }
-    });
+pub fn audit<'py>(
+    py: Python<'py>,
+    event: &CStr,
+    args: impl IntoPyObject<'py, Target = PyTuple>,
+) -> PyResult<()> {
+    let args = args.into_pyobject(py).map_err(Into::into)?.into_bound();
+    // SAFETY: the interpreter is attached, the texts are NUL-terminated, and the tuple, which stands for
+    // the arguments themselves, lives for the duration of the call.
+    let result =
+        calling::held(|| unsafe { PySys_Audit(event.as_ptr(), c"O".as_ptr(), args.as_ptr()) });
     match result {
         0 => Ok(()),
         _ => Err(PyErr::fetch(py)),

@@ -4,11 +4,8 @@
 
 use std::collections::HashSet;
 use std::ffi::CStr;
-#[cfg(unix)]
 use std::ffi::OsStr;
-#[cfg(unix)]
 use std::os::unix::ffi::OsStrExt;
-#[cfg(unix)]
 use std::path::Path;
 use std::sync::{LazyLock, Mutex};
 
@@ -19,7 +16,6 @@ use crate::policy::Operation;
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::Target;
-#[cfg(unix)]
 use crate::python::callees::distributions;
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::once::{intern, lock};
@@ -190,8 +186,5 @@ fn may_have_written(file: &[u8], guest: &Active) -> bool {
 }
 
 fn was_there_before(file: &[u8]) -> bool {
-    #[cfg(unix)]
-    return distributions::was_there_before(Path::new(OsStr::from_bytes(file)));
-    #[cfg(not(unix))]
-    false
+    distributions::was_there_before(Path::new(OsStr::from_bytes(file)))
 }

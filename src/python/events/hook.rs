@@ -63,7 +63,7 @@ fn add(py: Python<'_>) -> PyResult<()> {
     hook::add::<Ours>(py).map_err(|error| errors::hook_vetoed(py, Some(error)))?;
     // A hook that denies events it does not know may stop the probe, but not before ours saw it
     // if ours is there: native hooks are asked first.
-    let probe = raw::audit(py, PROBE, &[]).err();
+    let probe = raw::audit(py, PROBE, ()).err();
     if !PROBED.load(Ordering::Acquire) {
         return Err(errors::hook_vetoed(py, probe));
     }

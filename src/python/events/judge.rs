@@ -24,9 +24,7 @@ use crate::python::guard::event::{self, Event, Probe};
 use crate::python::guard::{monitoring, tempfile};
 use crate::python::importing::imports;
 use crate::python::values::{addresses, process_start};
-#[cfg(unix)]
-use crate::python::wrapped::workers;
-use crate::python::wrapped::{sockets, threads};
+use crate::python::wrapped::{sockets, threads, workers};
 
 impl<'py> Surroundings for Event<'_, 'py> {
     type Error = PyErr;
@@ -143,11 +141,7 @@ impl<'py> Surroundings for Event<'_, 'py> {
     }
 
     fn before_fork(&self) -> PyResult<()> {
-        #[cfg(unix)]
-        let is_worker = workers::is_worker();
-        #[cfg(not(unix))]
-        let is_worker = false;
-        tempfile::before_fork(self.args.py(), is_worker)
+        tempfile::before_fork(self.args.py(), workers::is_worker())
     }
 
     #[inline]
@@ -169,14 +163,8 @@ impl<'py> Surroundings for Event<'_, 'py> {
             (Ok(function), Ok(new)) if stack::only_marks_awaitable(&function, &new))
     }
 
-    #[cfg(unix)]
     fn origin(&self, file: &[u8], landing: &Resolved) -> ModuleOrigin {
         distributions::extension_origin(file, landing)
-    }
-
-    #[cfg(not(unix))]
-    fn origin(&self, _file: &[u8], _landing: &Resolved) -> ModuleOrigin {
-        ModuleOrigin::Installed
     }
 
     fn with_module_being_loaded<R>(&self, judge: impl FnOnce(Option<&str>) -> R) -> PyResult<R> {

@@ -13,16 +13,14 @@ use crate::policy::judge::Reason;
 #[cfg(Py_3_12)]
 use crate::python::callees::callee;
 use crate::python::configuration::approvals;
-use crate::python::excuses::{acts_of_packages, channels, handlers, variables};
-#[cfg(unix)]
-use crate::python::excuses::{pool_files, unchanging};
+use crate::python::excuses::{
+    acts_of_packages, channels, handlers, pool_files, unchanging, variables,
+};
 use crate::python::guard::event::Event;
 use crate::python::guard::tempfile;
 use crate::python::importing::imports;
 use crate::python::values::process_start;
-use crate::python::wrapped::threads;
-#[cfg(unix)]
-use crate::python::wrapped::workers;
+use crate::python::wrapped::{threads, workers};
 
 /// Returns whether an event that is about to be denied may pass all the same.
 #[cold]
@@ -31,10 +29,6 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
         name if name.starts_with(b"_thread.") => return Ok(threads::is_feeder(event.args)),
         b"subprocess.Popen" => return is_probe(event),
         b"sys.excepthook" | b"sys.unraisablehook" => return may_be_called(event),
-        _ => {}
-    }
-    #[cfg(unix)]
-    match event.name.to_bytes() {
         b"os.kill" | b"os.killpg" | b"signal.pidfd_send_signal" => {
             return Ok(unchanging::signals_own(event));
         }

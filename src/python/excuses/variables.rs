@@ -6,7 +6,8 @@
 //! when the guard is left.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
 
 use pyo3::prelude::*;
@@ -56,8 +57,8 @@ fn sets_what_was(event: &Event<'_, '_>) -> bool {
     let (Some(name), Some(value)) = (bytes_at(event, 0), bytes_at(event, 1)) else {
         return false;
     };
-    let own = os_text(&name).and_then(env::var_os);
-    if own.is_some_and(|own| own.as_encoded_bytes() == value) {
+    let own = env::var_os(OsStr::from_bytes(&name));
+    if own.is_some_and(|own| own.as_bytes() == value) {
         return true;
     }
     let had = |active: &Active| {
@@ -112,15 +113,4 @@ fn note_half_way(py: Python<'_>) -> PyResult<()> {
 
 fn bytes_at(event: &Event<'_, '_>, index: usize) -> Option<Vec<u8>> {
     bytes_of(&event.argument(index)?)
-}
-
-#[cfg(unix)]
-fn os_text(bytes: &[u8]) -> Option<OsString> {
-    use std::os::unix::ffi::OsStringExt;
-    Some(OsString::from_vec(bytes.to_vec()))
-}
-
-#[cfg(not(unix))]
-fn os_text(bytes: &[u8]) -> Option<OsString> {
-    String::from_utf8(bytes.to_vec()).ok().map(OsString::from)
 }

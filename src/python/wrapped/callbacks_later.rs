@@ -17,8 +17,8 @@ use crate::python::cpython::called::{Called, Returned, ours};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::functions::Builtin;
 use crate::python::cpython::{frames, process};
-use crate::python::guard::carry;
 use crate::python::guard::scope::{self, Active, Current};
+use crate::python::guard::{carry, copies};
 use crate::python::importing::stdlib;
 use crate::python::wrapped::kinds::{Registered, What};
 
@@ -40,15 +40,13 @@ impl Later {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let copies = process::generation();
+        let before = process::generation();
         let lent = carry::lend_here(self.active.bind(py))?;
         let result = calling::call(self.function.bind(py), args, kwargs);
         if let Some(lent) = lent {
             carry::take_back_here(py, lent)?;
         }
-        #[cfg(unix)]
-        let result = crate::python::guard::copies::result_of(py, copies, result);
-        result
+        copies::result_of(py, before, result)
     }
 
     #[getter]

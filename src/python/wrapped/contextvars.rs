@@ -15,7 +15,7 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
 use crate::python::cpython::slots::{self, Attribute, Slot, Truth, WrappedSetter};
 use crate::python::cpython::{ffi as raw, process, replace};
-use crate::python::guard::{carry, scope};
+use crate::python::guard::{carry, copies, scope};
 use crate::python::values::errors;
 
 pub fn install(py: Python<'_>) -> PyResult<()> {
@@ -64,8 +64,7 @@ fn run(called: Called<'_>) -> Returned {
     let make = || {
         let copies = process::generation();
         let result = called.make();
-        #[cfg(unix)]
-        crate::python::guard::copies::call_is_over(called.py, copies);
+        copies::call_is_over(called.py, copies);
         result
     };
     carry::during(called.py, lent, make, |_, lent| carry::take_back(&context, lent))

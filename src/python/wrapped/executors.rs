@@ -14,6 +14,7 @@ use crate::python::cpython::replace::{self, OwnMethod};
 use crate::python::cpython::slots::Slot;
 use crate::python::cpython::{ffi as raw, frames, process};
 use crate::python::guard::carry::{self, Lent};
+use crate::python::guard::copies;
 use crate::python::guard::scope::{self, Active, Current};
 use crate::python::importing::imports;
 use crate::python::wrapped::threads;
@@ -152,8 +153,7 @@ fn run(called: CalledByTuple<'_>) -> Returned {
     let copies = process::generation();
     let make = || called.make_of(function);
     let result = carry::during(called.py, lent, make, carry::take_back_here);
-    #[cfg(unix)]
-    crate::python::guard::copies::call_is_over(called.py, copies);
+    copies::call_is_over(called.py, copies);
     result
 }
 

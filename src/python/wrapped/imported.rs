@@ -27,8 +27,8 @@ fn create_builtin(called: Called<'_>) -> Returned {
     called.make_if(|py| {
         let spec = called.arguments.at(py, 0);
         let name = spec.attr(intern!(py, "name"))?;
-        let none = py.None().into_bound(py);
-        raw::audit(py, c"import", &[&name, &none, &none, &none, &none])
+        let none = || py.None();
+        raw::audit(py, c"import", (name, none(), none(), none(), none()))
     })
 }
 

@@ -27,15 +27,11 @@ pub enum What {
     /// It changes tools of `sys.monitoring`, which has this event.
     #[cfg(Py_3_12)]
     ChangesTools(&'static CStr),
-    #[cfg(unix)]
     Starts,
     /// It starts a program, and opens files for it.
-    #[cfg(unix)]
     Spawns,
-    #[cfg(unix)]
     Waits,
     /// It starts a program; without an event of its own, this one is raised first.
-    #[cfg(unix)]
     StartsProgram(Option<&'static Silent>),
     /// It loads a native module, and returns it.
     Loads,

@@ -79,7 +79,7 @@ fn raise(
             }
             OpenedDatabase::Unknown => py.None().into_bound(py),
         };
-        raw::audit(py, c"sqlite3.attach", &[&name, sql])?;
+        raw::audit(py, c"sqlite3.attach", (&name, sql))?;
     }
     Ok(())
 }
@@ -117,12 +117,11 @@ fn raise_call(function: &Bound<'_, PyAny>) -> PyResult<()> {
     let name = calling::getattr_opt(function, intern!(py, "__name__"))?;
     let name = name.and_then(|name| name.cast_into::<PyString>().ok());
     let name = name.map_or_else(|| "function".into(), |name| name.to_string_lossy().into_owned());
-    let callee = PyString::new(py, &format!("ctypes.{name}"));
     let caller = match frames::current_frame(py) {
         Some(frame) => caller::name(&frames::code(&frame))?,
         None => PyString::new(py, ""),
     };
-    raw::audit(py, c"fastaudit.call", &[caller.as_any(), callee.as_any()])
+    raw::audit(py, c"fastaudit.call", (caller, format!("ctypes.{name}")))
 }
 
 // The methods of `ssl.SSLContext` that have OpenSSL read files, made to raise events first.
@@ -151,19 +150,15 @@ pub fn install_certificates(module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>
         drop(DEFAULT_PATHS.set(paths));
     }
     let chain = replace::wrap_method!(class, "load_cert_chain", |called| {
-        reads(called, &[(0, c"certfile"), (1, c"keyfile")])
+        load(called, c"open", Raises::Reads(&[(0, c"certfile"), (1, c"keyfile")]))
     })?;
     let authorities = replace::wrap_method!(class, "load_verify_locations", |called| {
-        reads(called, &[(0, c"cafile"), (1, c"capath")])
+        load(called, c"open", Raises::Reads(&[(0, c"cafile"), (1, c"capath")]))
     })?;
     let usual = replace::wrap_method!(class, "set_default_verify_paths", |called| {
         load(called, c"fastaudit.read", Raises::ReadsForSystem(defaults))
     })?;
     known("_SSLContext", "a method", chain && authorities && usual)
-}
-
-fn reads(called: Called<'_>, files: &'static [(usize, &'static CStr)]) -> Returned {
-    load(called, c"open", Raises::Reads(files))
 }
 
 fn load(called: Called<'_>, event: &'static CStr, raises: Raises) -> Returned {

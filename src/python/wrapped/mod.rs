@@ -8,10 +8,8 @@ pub mod kinds;
 pub mod methods;
 pub mod quota;
 pub mod sockets;
-#[cfg(unix)]
 pub mod starts;
 pub mod table;
 pub mod threads;
 pub mod without_event;
-#[cfg(unix)]
 pub mod workers;

@@ -4,8 +4,9 @@
 //! Bytes that native code writes by itself, as SQLite or a memory map does, are not counted. A gap
 //! that a write beyond the end of a file leaves counts: the file is longer by it.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::mem::ManuallyDrop;
+use std::os::unix::ffi::OsStrExt;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -14,11 +15,10 @@ use pyo3::types::{PyInt, PyList, PyString, PyTuple, PyType};
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
-#[cfg(unix)]
-use crate::python::cpython::process;
-use crate::python::cpython::{ffi as raw, objects, replace};
+use crate::python::cpython::{ffi as raw, objects, process, replace};
 use crate::python::guard::scope::{self, Active};
 use crate::python::logs::log::Log;
+use crate::python::values::decode;
 
 /// The position and the name of an argument.
 type Place = (usize, &'static CStr);
@@ -63,8 +63,7 @@ const BETWEEN: [Place; 4] = [(1, c"dst"), (0, c"src"), (2, c"count"), (3, c"offs
 pub fn install(py: Python<'_>) -> PyResult<()> {
     macro_rules! count {
         ($($name:literal, $writes:expr;)*) => {
-            let module = if cfg!(windows) { "nt" } else { "posix" };
-            $(replace::wrap_function!(py, module, $name, |called| count(called, $writes))?;)*
+            $(replace::wrap_function!(py, "posix", $name, |called| count(called, $writes))?;)*
         };
     }
     const IN_TARGET: Option<Place> = Some((4, c"offset_dst"));
@@ -197,10 +196,7 @@ fn ask(py: Python<'_>, log: &Log, max: u64, fd: i32, bytes: u64) -> PyResult<()>
     if before.saturating_add(bytes) <= max {
         return Ok(());
     }
-    let args = (fd, bytes, before).into_pyobject(py)?;
-    let items: Vec<_> = args.iter().collect();
-    let items: Vec<_> = items.iter().collect();
-    raw::audit(py, c"fastaudit.write", &items).inspect_err(|_| log.take_back(bytes))
+    raw::audit(py, c"fastaudit.write", (fd, bytes, before)).inspect_err(|_| log.take_back(bytes))
 }
 
 /// The write that a call is about to make; `None` if it cannot be told, or is not to a file.
@@ -284,50 +280,24 @@ fn file_descriptor(file: &Bound<'_, PyAny>) -> Option<i32> {
     raw::i32_value(&fileno.invoke1((file,)).ok()?)
 }
 
-#[cfg(unix)]
 fn is_for_appending(fd: i32) -> bool {
     let flags = process::with_descriptor(fd, |fd| rustix::fs::fcntl_getfl(fd));
     flags.is_some_and(|flags| flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::APPEND)))
 }
 
-#[cfg(not(unix))]
-fn is_for_appending(_fd: i32) -> bool {
-    false
-}
-
-#[cfg(unix)]
 fn position(fd: i32) -> u64 {
     process::with_descriptor(fd, |fd| rustix::fs::tell(fd)).map_or(0, |at| at.unwrap_or(0))
 }
 
-#[cfg(not(unix))]
-fn position(_fd: i32) -> u64 {
-    0
-}
-
 /// The size of a descriptor's file; `None` if it is not a file.
-#[cfg(unix)]
 fn size_of_file(fd: i32) -> Option<u64> {
     let stat = process::with_descriptor(fd, |fd| rustix::fs::fstat(fd))?.ok()?;
     let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
     kind.is_file().then(|| u64::try_from(stat.st_size).unwrap_or(0))
 }
 
-#[cfg(not(unix))]
-fn size_of_file(fd: i32) -> Option<u64> {
-    // Its file is not known here.
-    (fd >= 0).then_some(0)
-}
-
 fn size_of_path(path: &Bound<'_, PyAny>) -> Option<u64> {
     let path = calling::fs_path(path).ok()?;
-    let name = crate::python::values::decode::root_name(&path).ok()?;
-    #[cfg(unix)]
-    let name = {
-        use std::os::unix::ffi::OsStrExt;
-        std::ffi::OsStr::from_bytes(&name).to_owned()
-    };
-    #[cfg(not(unix))]
-    let name = String::from_utf8(name.to_vec()).ok()?;
-    std::fs::metadata(name).ok().map(|found| found.len())
+    let name = decode::root_name(&path).ok()?;
+    std::fs::metadata(OsStr::from_bytes(&name)).ok().map(|found| found.len())
 }

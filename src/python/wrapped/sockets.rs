@@ -6,16 +6,15 @@ use std::sync::Mutex;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple, PyType};
+use rustix::net::sockopt::socket_acceptconn;
 
 use crate::policy::judge::{Host, parse_address};
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::functions::is_method_descriptor;
 use crate::python::cpython::once::lock;
-#[cfg(unix)]
-use crate::python::cpython::process;
 use crate::python::cpython::slots::Slot;
-use crate::python::cpython::{ffi as raw, replace};
+use crate::python::cpython::{ffi as raw, process, replace};
 use crate::python::guard::active::InForce;
 use crate::python::guard::scope;
 use crate::python::values::addresses::read_host;
@@ -100,7 +99,7 @@ fn listen(called: Called<'_>) -> Returned {
             Some([Some(descriptor), Some(address)])
                 if !is_bound(&address) && !listens(&descriptor) =>
             {
-                raw::audit(py, c"socket.listen", &[&socket, &address])
+                raw::audit(py, c"socket.listen", (&socket, &address))
             }
             _ => Ok(()),
         }
@@ -123,17 +122,9 @@ fn is_bound(address: &Bound<'_, PyAny>) -> bool {
 }
 
 /// Returns whether the socket listens already: then only the length of its queue is new.
-#[cfg(unix)]
 fn listens(descriptor: &Bound<'_, PyAny>) -> bool {
-    use rustix::net::sockopt::socket_acceptconn;
-
     let listens = |number| process::with_descriptor(number, |fd| socket_acceptconn(fd));
     matches!(raw::i32_value(descriptor).and_then(listens), Some(Ok(true)))
-}
-
-#[cfg(not(unix))]
-fn listens(_descriptor: &Bound<'_, PyAny>) -> bool {
-    false
 }
 
 // The facts of the network that a guard remembers: the addresses that names were looked up to, and

@@ -179,8 +179,7 @@ fn opening<'py>(action: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
     if !path.is_instance_of::<PyString>() && !path.is_instance_of::<PyBytes>() {
         items[PATH] = calling::fs_path(path)?;
     }
-    let none = py.None().into_bound(py);
-    raw::audit(py, c"open", &[&items[PATH], &none, &items[FLAGS]])?;
+    raw::audit(py, c"open", (&items[PATH], py.None(), &items[FLAGS]))?;
     PyTuple::new(py, items)
 }
 
@@ -211,7 +210,7 @@ pub fn wait(called: Called<'_>) -> Returned {
     }
     called.make_if(|py| match called.arguments.find(py, 0, None) {
         Some(pid) if is_some(&pid) && scope::may_be_guarded() => {
-            raw::audit(py, c"os.wait", &[&pid])
+            raw::audit(py, c"os.wait", (&pid,))
         }
         Some(pid) => look(&pid),
         None => Ok(()),
@@ -293,7 +292,5 @@ fn look(pid: &Bound<'_, PyAny>) -> PyResult<()> {
         return Ok(());
     }
     let told = "the server of multiprocessing (forkserver), which was started without this guard";
-    let told = PyString::new(py, told).into_any();
-    let none = py.None().into_bound(py);
-    raw::audit(py, c"_posixsubprocess.fork_exec", &[&told, &none, &none])
+    raw::audit(py, c"_posixsubprocess.fork_exec", (told, py.None(), py.None()))
 }

@@ -16,10 +16,8 @@ use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, Lists, Table};
 use crate::python::guard::scope;
 use crate::python::wrapped::kinds::{self, What};
-#[cfg(unix)]
-use crate::python::wrapped::starts;
 use crate::python::wrapped::{
-    callbacks_later, contextvars, executors, methods, sockets, without_event,
+    callbacks_later, contextvars, executors, methods, sockets, starts, without_event,
 };
 
 struct Functions;
@@ -55,17 +53,13 @@ impl Lists for Functions {
             }
             #[cfg(Py_3_12)]
             What::ChangesTools(_) => called.make(),
-            #[cfg(unix)]
             What::Waits => starts::wait(called),
             What::Shares(silent) => without_event::share(called, silent),
             _ if !scope::may_be_guarded() => called.make(),
             What::Notes(follows) => kinds::call(called, follows),
             What::Raises(silent) => without_event::call(called, silent),
-            #[cfg(unix)]
             What::Starts => starts::call(called),
-            #[cfg(unix)]
             What::Spawns => starts::call_spawn(called),
-            #[cfg(unix)]
             What::StartsProgram(silent) => starts::call_program(called, silent),
             What::Registers(registered) => callbacks_later::call(called, registered),
             What::TellsRegistered => callbacks_later::tell(called),
@@ -85,7 +79,6 @@ fn wanted(module: &str) -> Vec<(&'static str, What)> {
         "posix" => {
             let noting = kinds::FUNCTIONS.iter();
             all.extend(noting.map(|(name, follows)| (*name, What::Notes(*follows))));
-            #[cfg(unix)]
             all.extend_from_slice(starts::FUNCTIONS);
         }
         "_imp" => all.extend_from_slice(LOADING),

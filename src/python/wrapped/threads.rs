@@ -189,9 +189,7 @@ fn entering<'py>(
 
 pub fn announce(function: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = function.py();
-    let (empty, none) = (PyTuple::empty(py), py.None().into_bound(py));
-    let args = [function, empty.as_any(), &none];
-    raw::audit(py, c"_thread.start_new_thread", &args)
+    raw::audit(py, c"_thread.start_new_thread", (function, PyTuple::empty(py), py.None()))
 }
 
 /// The function with the rights of a tool, which end when the tool returns.
@@ -230,7 +228,7 @@ fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAn
         Current::Unguarded => return Ok(None),
         Current::Tampered => {
             // It is denied as every other event then.
-            raw::audit(py, c"_thread.start_new_thread", &[function])?;
+            raw::audit(py, c"_thread.start_new_thread", (function,))?;
             return Ok(None);
         }
     };

@@ -4,13 +4,13 @@
 //! A function that does the same as an operation with an event, opening a file for example, raises
 //! that event.
 
-use std::ffi::{CStr, CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyString};
+use pyo3::types::{PyBool, PyBytes, PyString, PyTuple};
 
 use crate::policy::events::EVENTS;
 use crate::python::configuration::temporary;
@@ -18,6 +18,7 @@ use crate::python::cpython::arguments::CallArguments;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::{calling, ffi as raw};
 use crate::python::guard::scope;
+use crate::python::values::decode;
 use crate::python::wrapped::kinds::{Mode, Raises, Silent, What};
 
 /// The endings of the names of files of a `dbm`, of all libraries that there are for it.
@@ -96,7 +97,6 @@ pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
     let own = FUNCTIONS.iter().filter(move |(of, ..)| *of == module);
     own.map(|(_, name, silent)| match silent.raises {
         // CPython raises its event since 3.14.
-        #[cfg(unix)]
         Raises::Starts => {
             let silent = (!cfg!(Py_3_14)).then_some(silent);
             (*name, What::StartsProgram(silent))
@@ -110,17 +110,33 @@ pub fn call(called: Called<'_>, silent: &Silent) -> Returned {
     if silent.only_reads() && !scope::any_guard_restricts_more() {
         return called.make();
     }
-    let paths = called.ours(|py| called.arguments.raise(py, silent));
-    // The values that were checked are used: a path-like object would be asked again.
-    match paths {
-        None => Returned::failed(),
-        Some([None, None]) => called.make(),
-        Some([Some((at, path)), None] | [None, Some((at, path))]) => {
-            called.replacing(at, path, |called| called.make())
-        }
-        Some([Some((at, path)), Some((next, other))]) => called
-            .replacing(at, path, |called| called.replacing(next, other, |called| called.make())),
+    if let Raises::Reads(files) = silent.raises {
+        return read_all(called, files);
     }
+    match called.ours(|py| called.arguments.raise(py, silent)) {
+        None => Returned::failed(),
+        Some(None) => called.make(),
+        Some(Some((at, path))) => called.replacing(at, path, |called| called.make()),
+    }
+}
+
+/// Makes a call after the events of the files that these arguments name.
+fn read_all(called: Called<'_>, files: &[(usize, &CStr)]) -> Returned {
+    let Some(((index, name), rest)) = files.split_first() else {
+        return called.make();
+    };
+    let Some(position) = called.arguments.position(*index, Some(name)) else {
+        return read_all(called, rest);
+    };
+    let judged = |py| {
+        if called.arguments.at(py, position).is_none() {
+            return Ok(None);
+        }
+        let (path, replaced) = called.arguments.path(py, position)?;
+        opened(py, &path, "r")?;
+        Ok(replaced.map(|(_, path)| path))
+    };
+    called.replacing_with(position, judged, |called| read_all(called, rest))
 }
 
 /// Raises the event of shared memory, and makes the call. What is made under a guard is marked for
@@ -174,112 +190,63 @@ impl CallArguments<'_> {
         }
     }
 
-    /// Raises the events of a call; returns the paths to use if those are other objects.
-    fn raise<'py>(&self, py: Python<'py>, silent: &Silent) -> PyResult<[Replaced<'py>; 2]> {
+    /// Raises the event of a call; returns the path to use if that is another object: a path-like object
+    /// would be asked again.
+    fn raise<'py>(&self, py: Python<'py>, silent: &Silent) -> PyResult<Replaced<'py>> {
+        let mut replaced = None;
         match silent.raises {
-            Raises::Reads(places) => {
-                let mut kept = [const { None }; 2];
-                for ((index, name), kept) in places.iter().zip(&mut kept) {
-                    let Some(position) = self.position(*index, Some(name)) else {
-                        continue;
-                    };
-                    if self.at(py, position).is_none() {
-                        continue;
-                    }
-                    let (path, replaced) = self.path(py, position)?;
-                    *kept = replaced;
-                    opened_for_reading(&path)?;
-                }
-                Ok(kept)
-            }
-            _ => Ok([self.raise_one(py, silent)?, None]),
-        }
-    }
-
-    /// The same for a function that takes one path at most.
-    fn raise_one<'py>(&self, py: Python<'py>, silent: &Silent) -> PyResult<Replaced<'py>> {
-        let none = || py.None().into_bound(py);
-        match silent.raises {
-            Raises::Reads(_) => Ok(None),
-            Raises::ReadsFile(path) => {
-                let path = PyString::new(py, path);
-                opened_for_reading(path.as_any()).map(|()| None)
-            }
+            // Each file in turn.
+            Raises::Reads(_) => {}
+            Raises::ReadsFile(path) => opened(py, path, "r")?,
             Raises::ReadsForSystem(files) => {
                 for file in files() {
                     // A policy blocks the target of a link.
                     let file = file.canonicalize().unwrap_or(file);
-                    raw::audit(py, silent.event, &[&path_object(py, &file)?])?;
+                    raw::audit(py, silent.event, (file.as_os_str(),))?;
                 }
-                Ok(None)
             }
             Raises::Includes => {
                 let line = self.find(py, 0, Some(c""));
-                let line = line.and_then(|line| line.cast_into::<PyString>().ok());
-                let Some(line) = line else {
-                    return Ok(None);
-                };
-                match included(raw::fs_encode(line.as_borrowed())?.as_bytes()) {
-                    Some(path) => opened_for_reading(&path_object(py, &path)?).map(|()| None),
-                    None => Ok(None),
+                let line = line.and_then(|line| decode::root_name(&line).ok());
+                if let Some(path) = line.as_deref().and_then(included) {
+                    opened(py, path, "r")?;
                 }
             }
-            Raises::When(is_so) if !is_so(py, *self) => Ok(None),
+            Raises::When(is_so) if !is_so(py, *self) => {}
             Raises::AsGiven | Raises::When(_) => {
-                let given: Vec<_> =
-                    (0..self.positional()).map(|index| self.at(py, index)).collect();
-                raw::audit(py, silent.event, &given.iter().collect::<Vec<_>>())?;
-                Ok(None)
+                let given = (0..self.positional()).map(|index| self.at(py, index));
+                let given = PyTuple::new(py, given.collect::<Vec<_>>())?;
+                raw::audit(py, silent.event, given)?;
             }
             Raises::Entry(names) => {
                 let Some(position) = self.position(0, Some(names[0])) else {
                     return Ok(None);
                 };
-                let (path, replaced) = self.path(py, position)?;
+                let (path, by) = self.path(py, position)?;
+                replaced = by;
                 let mut args = vec![path];
                 for (index, name) in names.iter().enumerate().skip(1) {
-                    let absent = || match *name == c"dir_fd" {
-                        true => (-1i32).into_pyobject(py).map(Bound::into_any),
-                        false => Ok(none().into_any()),
-                    };
                     // A `dir_fd` is given by name alone.
-                    let index = match *name == c"dir_fd" {
-                        true => usize::MAX,
-                        false => index,
-                    };
-                    args.push(self.find(py, index, Some(name)).map_or_else(absent, Ok)?);
+                    let is_dir_fd = *name == c"dir_fd";
+                    let index = if is_dir_fd { usize::MAX } else { index };
+                    args.push(match self.find(py, index, Some(name)) {
+                        Some(given) => given,
+                        None if is_dir_fd => (-1i32).into_pyobject(py)?.into_any(),
+                        None => py.None().into_bound(py),
+                    });
                 }
-                raw::audit(py, silent.event, &args.iter().collect::<Vec<_>>())?;
-                Ok(replaced)
+                raw::audit(py, silent.event, PyTuple::new(py, args)?)?;
             }
             Raises::Opens(index, name, mode) => {
                 let given = self.position(index, Some(name));
-                let given = given.filter(|position| !self.at(py, *position).is_none());
-                let (path, replaced) = match (given, mode) {
-                    (Some(position), _) => self.path(py, position)?,
-                    (None, Mode::Dbm(_)) => return Ok(None),
-                    // readline(3) uses these then.
-                    (None, Mode::History(_)) => (path_object(py, &in_home(".history"))?, None),
-                    (None, Mode::Settings) => (path_object(py, &settings())?, None),
-                };
-                match mode {
-                    Mode::History(mode) => opened(&path, PyString::new(py, mode).as_any())?,
-                    Mode::Settings => match bytes_of(&path)? {
-                        Some(bytes) => opened_for_reading(&path_object(py, &expanded(&bytes))?)?,
-                        None => opened_for_reading(&path)?,
-                    },
-                    Mode::Dbm(endings) => {
-                        let mode = match self.find(py, 1, Some(c"flags")) {
-                            None => PyString::new(py, "r").into_any(),
-                            Some(flags) if reads(&flags) => flags,
-                            Some(_) => PyString::new(py, "w").into_any(),
-                        };
-                        for ending in endings {
-                            opened(&with_ending(&path, ending)?, &mode)?;
-                        }
+                match given.filter(|position| !self.at(py, *position).is_none()) {
+                    Some(position) => {
+                        let (path, by) = self.path(py, position)?;
+                        replaced = by;
+                        self.open_given(&path, mode)?;
                     }
+                    None => open_usual(py, mode)?,
                 }
-                Ok(replaced)
             }
             Raises::Shared => {
                 let given = self.find(py, 0, Some(c"path"));
@@ -287,19 +254,51 @@ impl CallArguments<'_> {
                     return Ok(None);
                 };
                 let name = name.to_string_lossy();
-                let path = PyString::new(py, &format!("/dev/shm/{}", name.trim_start_matches('/')));
-                if silent.event == c"os.remove" {
-                    let no_fd = (-1i32).into_pyobject(py)?.into_any();
-                    return raw::audit(py, silent.event, &[path.as_any(), &no_fd]).map(|()| None);
+                let path = format!("/dev/shm/{}", name.trim_start_matches('/'));
+                match silent.event == c"os.remove" {
+                    true => raw::audit(py, silent.event, (path, -1))?,
+                    false => {
+                        let flags = self.find(py, 1, Some(c"flags"));
+                        raw::audit(py, silent.event, (path, py.None(), flags))?;
+                    }
                 }
-                let flags = self.find(py, 1, Some(c"flags")).unwrap_or_else(none);
-                raw::audit(py, silent.event, &[path.as_any(), &none(), &flags]).map(|()| None)
             }
             Raises::Starts => {
-                let at = |index| self.find(py, index, Some(c"")).unwrap_or_else(none);
-                raw::audit(py, silent.event, &[&at(1), &at(0), &at(5)]).map(|()| None)
+                let at = |index| self.find(py, index, None);
+                raw::audit(py, silent.event, (at(1), at(0), at(5)))?;
             }
         }
+        Ok(replaced)
+    }
+
+    /// Raises the events of the files that a library finds by a path.
+    fn open_given(&self, path: &Bound<'_, PyAny>, mode: Mode) -> PyResult<()> {
+        let py = path.py();
+        let opens = match mode {
+            Mode::History(opens) => opens,
+            Mode::Settings => "r",
+            Mode::Dbm(_) => match self.find(py, 1, Some(c"flags")) {
+                Some(flags) if !reads(&flags) => "w",
+                _ => "r",
+            },
+        };
+        match (mode, decode::root_name(path)) {
+            (Mode::History(_), _) | (_, Err(_)) => opened(py, path, opens),
+            (Mode::Settings, Ok(name)) => opened(py, expanded(&name), opens),
+            (Mode::Dbm(endings), Ok(name)) => endings.iter().try_for_each(|ending| {
+                let name = [&name[..], ending.as_bytes()].concat();
+                opened(py, OsString::from_vec(name), opens)
+            }),
+        }
+    }
+}
+
+/// Raises the event of the file that readline(3) uses if none is named.
+fn open_usual(py: Python<'_>, mode: Mode) -> PyResult<()> {
+    match mode {
+        Mode::History(mode) => opened(py, in_home("/.history"), mode),
+        Mode::Settings => opened(py, settings(), "r"),
+        Mode::Dbm(_) => Ok(()),
     }
 }
 
@@ -308,38 +307,8 @@ fn reads(flags: &Bound<'_, PyAny>) -> bool {
     flags.is_ok_and(|flags| flags.to_str().is_ok_and(|flags| flags.starts_with('r')))
 }
 
-fn opened_for_reading(path: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = path.py();
-    opened(path, PyString::new(py, "r").as_any())
-}
-
-fn opened(path: &Bound<'_, PyAny>, mode: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = path.py();
-    let flags = 0i32.into_pyobject(py)?.into_any();
-    raw::audit(py, c"open", &[path, mode, &flags])
-}
-
-/// A path with another ending; the path itself if the ending is empty, or it is not a path.
-fn with_ending<'py>(given: &Bound<'py, PyAny>, ending: &str) -> PyResult<Bound<'py, PyAny>> {
-    if !ending.is_empty()
-        && let Some(bytes) = bytes_of(given)?
-    {
-        let path = [&bytes[..], ending.as_bytes()].concat();
-        return Ok(raw::fs_decode(given.py(), &path)?.into_any());
-    }
-    Ok(given.clone())
-}
-
-fn bytes_of(path: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
-    if let Ok(path) = path.cast::<PyString>() {
-        return Ok(Some(raw::fs_encode(path.as_borrowed())?.as_bytes().to_vec()));
-    }
-    let path = path.cast::<PyBytes>();
-    Ok(path.ok().map(|path| path.as_bytes().to_vec()))
-}
-
-fn path_object<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyAny>> {
-    Ok(path.as_os_str().into_pyobject(py)?.into_any())
+fn opened<'py>(py: Python<'py>, path: impl IntoPyObject<'py>, mode: &str) -> PyResult<()> {
+    raw::audit(py, c"open", (path, mode, 0))
 }
 
 // Functions without an event that are judged with some arguments alone.
@@ -370,43 +339,40 @@ fn waits_by_kind(py: Python<'_>, call: CallArguments<'_>) -> bool {
 
 // The files that the libraries behind the standard library find by themselves.
 
-pub fn users() -> Vec<PathBuf> {
+fn users() -> Vec<PathBuf> {
     vec!["/etc/passwd".into()]
 }
 
-pub fn groups() -> Vec<PathBuf> {
+fn groups() -> Vec<PathBuf> {
     vec!["/etc/group".into()]
 }
 
-pub fn in_home(name: &str) -> PathBuf {
-    Path::new(&home()).join(name)
-}
-
-fn home() -> OsString {
-    std::env::var_os("HOME").unwrap_or_default()
+/// A path below the home directory, which it begins after.
+fn in_home(rest: &str) -> OsString {
+    let mut path = std::env::var_os("HOME").unwrap_or_default();
+    path.push(rest);
+    path
 }
 
 /// The file of readline(3)'s settings, if none is named.
-pub fn settings() -> PathBuf {
+fn settings() -> OsString {
     let named = std::env::var_os("INPUTRC").filter(|path| !path.is_empty());
-    named.map_or_else(|| in_home(".inputrc"), |path| expanded(path.as_bytes()))
+    named.map_or_else(|| in_home("/.inputrc"), |path| expanded(path.as_bytes()))
 }
 
 /// The path that readline(3) makes of one with `~`, or `~user`, before it.
-pub fn expanded(path: &[u8]) -> PathBuf {
+fn expanded(path: &[u8]) -> OsString {
+    let given = || OsString::from_vec(path.to_vec());
     let Some(rest) = path.strip_prefix(b"~") else {
-        return OsStr::from_bytes(path).into();
+        return given();
     };
     let end = memchr::memchr(b'/', rest).unwrap_or(rest.len());
     let (user, rest) = rest.split_at(end);
     let home = match user {
-        b"" => Some(home().into_vec()),
+        b"" => Some(in_home("").into_vec()),
         user => home_of(user),
     };
-    match home {
-        Some(home) => OsString::from_vec([&home[..], rest].concat()).into(),
-        None => OsStr::from_bytes(path).into(),
-    }
+    home.map_or_else(given, |home| OsString::from_vec([&home[..], rest].concat()))
 }
 
 fn home_of(user: &[u8]) -> Option<Vec<u8>> {
@@ -419,7 +385,7 @@ fn home_of(user: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The file that a line of readline(3)'s settings includes.
-pub fn included(line: &[u8]) -> Option<PathBuf> {
+fn included(line: &[u8]) -> Option<OsString> {
     let directive = skip_blanks(skip_blanks(line).strip_prefix(b"$")?);
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let end = directive.iter().position(is_blank)?;
