@@ -17,6 +17,7 @@ from ...results import Error, Result
 from ...sessions.arguments import count, identifier, seconds, tools_of
 from ...sessions.base import (
     BUSY,
+    CLOSED,
     FOREIGN,
     Output,
     Pieces,
@@ -24,9 +25,6 @@ from ...sessions.base import (
     Snapshot,
     StepRequest,
     Tools,
-    check_room,
-    closed,
-    number_of,
 )
 from ...sessions.coroutines import HostLoop
 from ...sessions.values import unpack
@@ -257,20 +255,20 @@ class SandboxSession(Session):
         processes, which `Limits.processes` counts.
         """
         with self._free():
-            check_room(len(self._process.snapshots), self._most_snapshots)
+            self._check_room(len(self._process.snapshots))
             number = self._made = self._made + 1
             self._copy(number)
             return Snapshot(self, number, self._steps)
 
     def restore(self, snapshot: Snapshot) -> None:
-        number = number_of(snapshot, self)
+        number = self._number_of(snapshot)
         with self._free():
             process = self._process
             self._notice_end()
             if number not in process.snapshots:
                 if process.is_lost and number > self._reset_at:
                     raise SandboxError(SNAPSHOT_LOST)
-                raise closed()
+                raise RuntimeError(CLOSED)
             if process.snapshots[number].has_ended:
                 process.forget(number)
                 raise SandboxError("the snapshot's process has ended: the session is as it was")
