@@ -79,6 +79,7 @@ class SandboxSession(Session):
         self._in_flight = in_flight
         self._first_tools = tools_of(tools)
         self._tools = dict(self._first_tools)
+        self._told = told(self._tools)
         usual = config.limits.wall_seconds
         self._seconds = usual if timeout is None else seconds("timeout", timeout)
         self._undo_depth = count("undo_depth", undo_depth)
@@ -226,6 +227,7 @@ class SandboxSession(Session):
             process.release()
             self._held[0] = Process(worker, self._job, self._decisions)
             self._tools = dict(self._first_tools)
+            self._told = told(self._tools)
             self._steps = 0
             self._reset_at = self._made
 
@@ -307,7 +309,9 @@ class SandboxSession(Session):
         limit = self._seconds if request.timeout is None else request.timeout
         with self._free():
             self._check_process()
-            self._tools |= request.tools
+            if request.tools:
+                self._tools |= request.tools
+                self._told = told(self._tools)
             self._steps += 1
             began, begun = time.time(), time.monotonic()
             process = self._process
@@ -335,7 +339,7 @@ class SandboxSession(Session):
                     number=exchange.number,
                     code=request.code,
                     step=self._steps,
-                    tools=told(self._tools),
+                    tools=self._told,
                     given=[*request.tools],
                 )
                 self._watch(exchange, step, place, cancelled)
