@@ -92,7 +92,14 @@ class Review:
             removed: list[tuple[int, str]] = []
             try:
                 for change in changes:
-                    self._prepare(change, root, target, stack, waiting, removed)
+                    if change.kind == "removed":
+                        with contextlib.suppress(FileNotFoundError):
+                            removed.append(_place(target, change.name, stack, makes=False))
+                    elif (file := _read(root, change.name, KEPT)) is not None:
+                        parent, name = _place(target, change.name, stack, makes=True)
+                        temporary = f".{secrets.token_hex(8)}.tmp"
+                        waiting.append((parent, temporary, name))
+                        _write(parent, temporary, file)
                 while waiting:
                     parent, temporary, name = waiting[0]
                     os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
@@ -106,31 +113,6 @@ class Review:
                     os.unlink(name, dir_fd=parent)
         self._before = self._now()
         return changes
-
-    @staticmethod
-    def _prepare(
-        change: Change,
-        root: int,
-        target: int,
-        stack: contextlib.ExitStack,
-        waiting: list[tuple[int, str, str]],
-        removed: list[tuple[int, str]],
-    ) -> None:
-        """Write the new file beside its place, and note both; or note the one to remove."""
-        *_, name = parts = _parts(change.name)
-        if change.kind == "removed":
-            with contextlib.suppress(FileNotFoundError):
-                parent = stack.enter_context(_parent(target, parts, makes=False))
-                _check_place(parent, name)
-                removed.append((parent, name))
-            return
-        file = _read(root, change.name, KEPT)
-        if file is not None:
-            parent = stack.enter_context(_parent(target, parts, makes=True))
-            _check_place(parent, name)
-            temporary = f".{secrets.token_hex(8)}.tmp"
-            waiting.append((parent, temporary, name))
-            _write(parent, temporary, file)
 
     def discard(self) -> list[Change]:
         """Put the directory back to the files that it had. Return the changes that are no more."""
@@ -340,16 +322,17 @@ def _read(root: int, name: str, most: int) -> _File | None:
     return _File(data, bool(status.st_mode & stat.S_IXUSR))
 
 
-def _check_place(parent: int, name: str) -> None:
-    """Fail if there is something else than a regular file in the place of one."""
-    try:
-        mode = os.lstat(name, dir_fd=parent).st_mode
-    except FileNotFoundError:
-        return
-    if stat.S_ISLNK(mode):
-        raise ValueError(f"{name!r} is a link there: remove it first")
-    if not stat.S_ISREG(mode):
-        raise IsADirectoryError(f"{name!r} is no regular file there")
+def _place(target: int, name: str, stack: contextlib.ExitStack, *, makes: bool) -> tuple[int, str]:
+    """The directory of a file, and its name there. Nothing but a regular file may be there."""
+    parts = _parts(name)
+    parent = stack.enter_context(_parent(target, parts, makes))
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.lstat(parts[-1], dir_fd=parent).st_mode
+        if stat.S_ISLNK(mode):
+            raise ValueError(f"{parts[-1]!r} is a link there: remove it first")
+        if not stat.S_ISREG(mode):
+            raise IsADirectoryError(f"{parts[-1]!r} is no regular file there")
+    return parent, parts[-1]
 
 
 def _write(parent: int, name: str, file: _File) -> None:
