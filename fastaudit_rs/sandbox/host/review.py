@@ -120,9 +120,7 @@ class Review:
         before = self._kept()
         with _opened(self._directory) as root:
             for name in {*self._names(), *before}:
-                status = _status(root, name)
-                is_file = status is not None and stat.S_ISREG(status.st_mode)
-                if name not in before or not is_file:
+                if name not in before or _status(root, name) is None:
                     self._remove(root, _parts(name))
             for name, file in before.items():
                 with contextlib.suppress(_TooLarge):
@@ -177,7 +175,7 @@ class _TooLarge(OSError):
 
 def _change(root: int, name: str, before: _File | None, diffs: "_Diffs") -> Change | None:
     status = _status(root, name)
-    if status is None or not stat.S_ISREG(status.st_mode):
+    if status is None:
         # A link or the like in the place of a file: that is gone.
         if before is None:
             return None
@@ -295,19 +293,18 @@ def _parent(root: int, parts: list[str], makes: bool) -> Iterator[int]:
 
 
 def _status(root: int, name: str) -> os.stat_result | None:
-    """The status of a file; `None` if there is none, or a link leads there."""
-    try:
+    """The status of a regular file; `None` if there is none, or a link leads there."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):
         parts = _parts(name)
         with _parent(root, parts, makes=False) as parent:
-            return os.lstat(parts[-1], dir_fd=parent)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
+            status = os.lstat(parts[-1], dir_fd=parent)
+            return status if stat.S_ISREG(status.st_mode) else None
+    return None
 
 
 def _read(root: int, name: str, most: int) -> _File | None:
     """Read a regular file; `None` if there is none."""
-    status = _status(root, name)
-    if status is None or not stat.S_ISREG(status.st_mode):
+    if _status(root, name) is None:
         return None
     parts = _parts(name)
     with _parent(root, parts, makes=False) as parent:
