@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from ..._native import _remove_directory
 from ..._text import printable
-from .files import remove
 
 #: The bytes of the files that are kept to compare with.
 KEPT = 100 << 20
@@ -140,7 +140,7 @@ class Review:
                     os.unlink(parts[-1], dir_fd=parent)
                 except IsADirectoryError:
                     # Its directories may be of any depth, and their modes too.
-                    remove(os.path.join(self._directory, parts[0]))
+                    _remove_directory(os.path.join(self._directory, parts[0]))
         with contextlib.suppress(OSError, ValueError):
             for end in range(len(parts) - 1, 0, -1):
                 with _parent(root, parts[:end], makes=False) as parent:
