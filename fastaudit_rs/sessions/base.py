@@ -20,9 +20,10 @@ _Self = TypeVar("_Self", bound="Closing")
 #: The snapshots that a session keeps, unless it is told another number.
 SNAPSHOTS = 8
 
-#: The errors of a session that cannot run a step here, or now.
+#: The errors of a session that cannot run a step here or now, and of a snapshot that is no more.
 FOREIGN = "the session is one of another process: make one in this process"
 BUSY = "the session runs a step already: wait for its end, or call interrupt()"
+CLOSED = "the snapshot is closed: by its close(), or by reset() of the session"
 
 #: Tools: functions of the host that a step may call, by the names that it calls them by.
 Tools = Mapping[str, Callable[..., Any]]
@@ -96,6 +97,8 @@ class Closing(ABC):
 
 class Session(Closing):
     """Steps of code that share names, imports and a working directory."""
+
+    _most_snapshots: int
 
     @checked("Session.run")
     def run(
@@ -252,6 +255,21 @@ class Session(Closing):
     def _drop(self, number: int) -> None:
         """Let go of a snapshot."""
 
+    def _number_of(self, snapshot: object) -> int:
+        if not isinstance(snapshot, Snapshot):
+            kind = type(snapshot).__name__
+            raise TypeError(f"snapshot must be one that session.snapshot() made, not {kind}")
+        if snapshot._session is not self:
+            raise ValueError("snapshot must be one of this session: its snapshot() makes it")
+        return snapshot._number
+
+    def _check_room(self, count: int) -> None:
+        if count >= self._most_snapshots:
+            raise RuntimeError(
+                f"the session keeps {self._most_snapshots} snapshots (snapshots=): close() one that"
+                " is not needed"
+            )
+
     @abstractmethod
     def close(self) -> None:
         """End it. A step that runs is ended. It runs nothing any more."""
@@ -352,23 +370,3 @@ class Snapshot:
 
     def __repr__(self) -> str:
         return f"<Snapshot after {self._step} steps>"
-
-
-def number_of(snapshot: object, session: "Session") -> int:
-    if not isinstance(snapshot, Snapshot):
-        kind = type(snapshot).__name__
-        raise TypeError(f"snapshot must be one that session.snapshot() made, not {kind}")
-    if snapshot._session is not session:
-        raise ValueError("snapshot must be one of this session: its snapshot() makes it")
-    return snapshot._number
-
-
-def check_room(count: int, most: int) -> None:
-    if count >= most:
-        raise RuntimeError(
-            f"the session keeps {most} snapshots (snapshots=): close() one that is not needed"
-        )
-
-
-def closed() -> RuntimeError:
-    return RuntimeError("the snapshot is closed: by its close(), or by reset() of the session")

@@ -20,6 +20,7 @@ from . import step
 from .arguments import count, identifier, is_async, seconds, size, tools_of
 from .base import (
     BUSY,
+    CLOSED,
     FOREIGN,
     SNAPSHOTS,
     Name,
@@ -29,9 +30,6 @@ from .base import (
     Snapshot,
     StepRequest,
     Tools,
-    check_room,
-    closed,
-    number_of,
 )
 from .coroutines import Caller, Coroutines
 from .guest import Guest, Running, StepJob, awaited, wait
@@ -310,16 +308,16 @@ class HereSession(Session):
         with self._lock:
             self._check()
         steps, number = self._steps, next(self._snapshots)
-        check_room(len(steps.snapshots), self._most_snapshots)
+        self._check_room(len(steps.snapshots))
         self._between(lambda: steps.keep(number))
         return Snapshot(self, number, steps.number)
 
     def restore(self, snapshot: Snapshot) -> None:
-        number, steps = number_of(snapshot, self), self._steps
+        number, steps = self._number_of(snapshot), self._steps
         with self._lock:
             self._check()
         if number not in steps.snapshots:
-            raise closed()
+            raise RuntimeError(CLOSED)
         self._between(lambda: steps.restore(number, self._directory))
 
     def _drop(self, number: int) -> None:

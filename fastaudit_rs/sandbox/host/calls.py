@@ -206,7 +206,7 @@ def _args(error: BaseException) -> list[Any]:
     return [error.errno, error.strerror, error.filename, None, error.filename2]
 
 
-# The questions of one run to its host, before an operation is denied.
+# The questions of code to its host, before an operation is denied.
 
 MODULES = ("fastaudit_rs.sandbox.inside.tools",)
 

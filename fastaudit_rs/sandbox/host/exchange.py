@@ -11,10 +11,9 @@ from typing import Any
 from ... import AuditDenied
 from ...sessions.values import unpack
 from ..wire import DENIALS, REPORT
-from .run import error_told
+from .run import ProcessWatch, error_told
 from .runner import CancelToken, SandboxConfig
 from .session_process import Process
-from .watch import ProcessWatch
 
 #: The time for a step to end by itself when it is interrupted, in seconds.
 GRACE = 0.5

@@ -5,13 +5,10 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..._native import _Directory, _DiskWatch, _remove_directory
 from ...sessions.arguments import size
 from . import copies
-
-if TYPE_CHECKING:
-    from ..._native import _Directory, _DiskWatch
 
 READ = "100M"
 
@@ -19,21 +16,16 @@ READ = "100M"
 class Files:
     def __init__(self, directory: Path) -> None:
         self._path = str(directory)
-        self._opened: _Directory | None = self._open()
+        self._opened: _Directory | None = _Directory(self._path)
         copies.note(self)
-
-    def _open(self) -> "_Directory":
-        from ..._native import _Directory
-
-        return _Directory(self._path)
 
     def begin_anew(self) -> None:
         """Open it again when it is needed: a thread may have had its lock."""
         self._opened = None
 
     @property
-    def _directory(self) -> "_Directory":
-        self._opened = opened = self._opened or self._open()
+    def _directory(self) -> _Directory:
+        self._opened = opened = self._opened or _Directory(self._path)
         return opened
 
     def write(self, name: str | os.PathLike[str], data: str | bytes) -> None:
@@ -90,8 +82,6 @@ class Disk:
         if self._watch is not None:
             return self._watch.is_over()
         if self._most is not None:
-            from ..._native import _DiskWatch
-
             # It is closed meanwhile, or no thread starts now.
             with contextlib.suppress(OSError):
                 self._watch = _DiskWatch(self._directory, self._most, process)
@@ -100,13 +90,6 @@ class Disk:
     def close(self) -> None:
         if self._watch is not None:
             self._watch.close()
-
-
-def remove(directory: str) -> None:
-    """Remove a directory with all that is in it, whatever its depth, names and modes."""
-    from ..._native import _remove_directory
-
-    _remove_directory(directory)
 
 
 #: Directories of sandboxes that could not be removed, for lack of descriptors mostly.
@@ -126,6 +109,6 @@ def remove_own(process: int, directory: str) -> None:
 @atexit.register
 def _remove_left() -> None:
     for directory in [*_left]:
-        remove(directory)
+        _remove_directory(directory)
         if not os.path.lexists(directory):
             _left.discard(directory)

@@ -10,9 +10,9 @@ from ...sessions.arguments import count
 from ..wire import COMMON
 from . import copies
 from .process import Worker
+from .run import INTERVAL
 from .runner import CancelToken, InFlight, Runner, RunRequest
 from .setup import Setup, Workers, WorkerSource
-from .watch import INTERVAL
 
 
 class Pool(Runner):

@@ -15,7 +15,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._native import _hold_sockets, _listeners
 from ...results import Result
@@ -92,6 +92,16 @@ class _Plain:
         return Ended(max(status, 0), -status if status < 0 else -1, was_killed=status == -9)
 
 
+class Confinement(NamedTuple):
+    """What the kernel is to hold, as `sandlock` takes it, and what the host does in its place."""
+
+    options: Mapping[str, Any]
+    metadata: Metadata
+    #: True if it uses no network: it gets an empty one, where the system lets it.
+    is_alone: bool
+    connects: "Connects | None"
+
+
 @dataclass
 class _Confined:
     """A process of `sandlock`, with the usual interface.
@@ -102,10 +112,7 @@ class _Confined:
 
     _sandbox: Any
     _command: Sequence[str]
-    _metadata: Metadata
-    _home: str
-    _is_alone: bool
-    _connects: "Connects | None"
+    _confinement: Confinement
     #: Known once it has connected.
     pid: int | None = None
     said: str = ""
@@ -118,15 +125,15 @@ class _Confined:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def wait(self) -> Ended:
-        metadata = self._metadata
+        options, metadata, is_alone, connects = self._confinement
         asked = [
             (name, answering(functools.partial(metadata.answer, name))) for name in metadata.calls
         ]
-        if self._connects is not None:
-            asked.append(("connect", answering(self._connects.answer)))
+        if connects is not None:
+            asked.append(("connect", answering(connects.answer)))
         sandbox, self._sandbox = self._sandbox, None
         # Binding a socket is such a call, to a path that no rule of the process itself applies to.
-        _hold_sockets(metadata.roots, self._home, self._is_alone)
+        _hold_sockets(metadata.roots, options["cwd"], is_alone)
         _without_privileges(sandbox)
         ended = sandbox.run_with_handlers(self._command, asked)
         self.pid = None
@@ -151,19 +158,10 @@ class Worker:
     """A process that waits for work.
 
     Its task is the preparation of the process: a policy, directories and names of modules, pickled.
-    One that is alone uses no network: it gets an empty one, where the system lets it.
     """
 
-    def __init__(
-        self,
-        config: SandboxConfig,
-        options: Mapping[str, Any],
-        metadata: Metadata,
-        is_alone: bool,
-        task: bytes,
-        connects: "Connects | None" = None,
-    ) -> None:
-        self._connects = connects
+    def __init__(self, config: SandboxConfig, confinement: Confinement, task: bytes) -> None:
+        self._connects = confinement.connects
         self._kernel = config.kernel
         self._limits = config.limits
         self.ended: Ended | None = None
@@ -187,7 +185,7 @@ class Worker:
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
             listener.bind(f"{place}/control")
             listener.listen(1)
-            self._process: Any = self._start(options, metadata, is_alone, f"{place}/control")
+            self._process: Any = self._start(confinement, f"{place}/control")
             streams = (self._process.stdin, self._process.stdout, self._process.stderr)
             self._streams += [stream for stream in streams if stream is not None]
             self._waiter = threading.Thread(target=self._wait, daemon=True)
@@ -203,14 +201,8 @@ class Worker:
                 self.end()
                 raise
 
-    def _start(
-        self,
-        options: Mapping[str, Any],
-        metadata: Metadata,
-        is_alone: bool,
-        address: str,
-    ) -> Any:
-        command = [*COMMAND, address]
+    def _start(self, confinement: Confinement, address: str) -> Any:
+        command, options = [*COMMAND, address], confinement.options
         if self._kernel is None:
             return _Plain(command, options["cwd"], options["env"])
         try:
@@ -218,8 +210,7 @@ class Worker:
             # `sandlock` numbers them by the process: hosts elsewhere may have the same one.
             name = f"fastaudit-{secrets.token_hex(12)}"
             sandbox = self._kernel.Sandbox(**{**options, "fs_writable": writable, "name": name})
-            home = options["cwd"]
-            return _Confined(sandbox, command, metadata, home, is_alone, self._connects)
+            return _Confined(sandbox, command, confinement)
         except (self._kernel.SandlockError, RuntimeError, ValueError) as error:
             raise SandboxError(f"the kernel cannot hold the policy: {error}") from error
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from ..._native import _remove_directory
 from ..._text import printable
-from .files import remove
 
 #: The bytes of the files that are kept to compare with.
 KEPT = 100 << 20
@@ -92,7 +92,14 @@ class Review:
             removed: list[tuple[int, str]] = []
             try:
                 for change in changes:
-                    self._prepare(change, root, target, stack, waiting, removed)
+                    if change.kind == "removed":
+                        with contextlib.suppress(FileNotFoundError):
+                            removed.append(_place(target, change.name, stack, makes=False))
+                    elif (file := _read(root, change.name, KEPT)) is not None:
+                        parent, name = _place(target, change.name, stack, makes=True)
+                        temporary = f".{secrets.token_hex(8)}.tmp"
+                        waiting.append((parent, temporary, name))
+                        _write(parent, temporary, file)
                 while waiting:
                     parent, temporary, name = waiting[0]
                     os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
@@ -107,40 +114,13 @@ class Review:
         self._before = self._now()
         return changes
 
-    @staticmethod
-    def _prepare(
-        change: Change,
-        root: int,
-        target: int,
-        stack: contextlib.ExitStack,
-        waiting: list[tuple[int, str, str]],
-        removed: list[tuple[int, str]],
-    ) -> None:
-        """Write the new file beside its place, and note both; or note the one to remove."""
-        *_, name = parts = _parts(change.name)
-        if change.kind == "removed":
-            with contextlib.suppress(FileNotFoundError):
-                parent = stack.enter_context(_parent(target, parts, makes=False))
-                _check_place(parent, name)
-                removed.append((parent, name))
-            return
-        file = _read(root, change.name, KEPT)
-        if file is not None:
-            parent = stack.enter_context(_parent(target, parts, makes=True))
-            _check_place(parent, name)
-            temporary = f".{secrets.token_hex(8)}.tmp"
-            waiting.append((parent, temporary, name))
-            _write(parent, temporary, file)
-
     def discard(self) -> list[Change]:
         """Put the directory back to the files that it had. Return the changes that are no more."""
         changes = self.changes(steps=0)
         before = self._kept()
         with _opened(self._directory) as root:
             for name in {*self._names(), *before}:
-                status = _status(root, name)
-                is_file = status is not None and stat.S_ISREG(status.st_mode)
-                if name not in before or not is_file:
+                if name not in before or _status(root, name) is None:
                     self._remove(root, _parts(name))
             for name, file in before.items():
                 with contextlib.suppress(_TooLarge):
@@ -160,7 +140,7 @@ class Review:
                     os.unlink(parts[-1], dir_fd=parent)
                 except IsADirectoryError:
                     # Its directories may be of any depth, and their modes too.
-                    remove(os.path.join(self._directory, parts[0]))
+                    _remove_directory(os.path.join(self._directory, parts[0]))
         with contextlib.suppress(OSError, ValueError):
             for end in range(len(parts) - 1, 0, -1):
                 with _parent(root, parts[:end], makes=False) as parent:
@@ -195,7 +175,7 @@ class _TooLarge(OSError):
 
 def _change(root: int, name: str, before: _File | None, diffs: "_Diffs") -> Change | None:
     status = _status(root, name)
-    if status is None or not stat.S_ISREG(status.st_mode):
+    if status is None:
         # A link or the like in the place of a file: that is gone.
         if before is None:
             return None
@@ -313,19 +293,18 @@ def _parent(root: int, parts: list[str], makes: bool) -> Iterator[int]:
 
 
 def _status(root: int, name: str) -> os.stat_result | None:
-    """The status of a file; `None` if there is none, or a link leads there."""
-    try:
+    """The status of a regular file; `None` if there is none, or a link leads there."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):
         parts = _parts(name)
         with _parent(root, parts, makes=False) as parent:
-            return os.lstat(parts[-1], dir_fd=parent)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
+            status = os.lstat(parts[-1], dir_fd=parent)
+            return status if stat.S_ISREG(status.st_mode) else None
+    return None
 
 
 def _read(root: int, name: str, most: int) -> _File | None:
     """Read a regular file; `None` if there is none."""
-    status = _status(root, name)
-    if status is None or not stat.S_ISREG(status.st_mode):
+    if _status(root, name) is None:
         return None
     parts = _parts(name)
     with _parent(root, parts, makes=False) as parent:
@@ -340,16 +319,17 @@ def _read(root: int, name: str, most: int) -> _File | None:
     return _File(data, bool(status.st_mode & stat.S_IXUSR))
 
 
-def _check_place(parent: int, name: str) -> None:
-    """Fail if there is something else than a regular file in the place of one."""
-    try:
-        mode = os.lstat(name, dir_fd=parent).st_mode
-    except FileNotFoundError:
-        return
-    if stat.S_ISLNK(mode):
-        raise ValueError(f"{name!r} is a link there: remove it first")
-    if not stat.S_ISREG(mode):
-        raise IsADirectoryError(f"{name!r} is no regular file there")
+def _place(target: int, name: str, stack: contextlib.ExitStack, *, makes: bool) -> tuple[int, str]:
+    """The directory of a file, and its name there. Nothing but a regular file may be there."""
+    parts = _parts(name)
+    parent = stack.enter_context(_parent(target, parts, makes))
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.lstat(parts[-1], dir_fd=parent).st_mode
+        if stat.S_ISLNK(mode):
+            raise ValueError(f"{parts[-1]!r} is a link there: remove it first")
+        if not stat.S_ISREG(mode):
+            raise IsADirectoryError(f"{parts[-1]!r} is no regular file there")
+    return parent, parts[-1]
 
 
 def _write(parent: int, name: str, file: _File) -> None:

@@ -26,7 +26,7 @@ from .calls import check_ask, warn_of_held, within
 from .causes import counts_processes
 from .files import READ, Files, remove_own
 from .network import reachable
-from .process import SandboxError, fill_standard
+from .process import fill_standard
 from .run import run
 from .runner import InFlight, Runner, RunRequest, SandboxConfig
 from .setup import (
@@ -126,8 +126,6 @@ class Sandbox(Runner):
                     raise ValueError(f"{name} needs backend='process': containers do not ask")
             if log is not None:
                 raise ValueError("log needs backend='process': containers have no log")
-        if os.name != "posix":
-            raise SandboxError("sandboxes need a POSIX system")
         policy._warn_of_missing()
         fill_standard()
         self._on_ask, self._ask_seconds = on_ask, ask_seconds

@@ -17,6 +17,7 @@ from ...results import Error, Result
 from ...sessions.arguments import count, identifier, seconds, tools_of
 from ...sessions.base import (
     BUSY,
+    CLOSED,
     FOREIGN,
     Output,
     Pieces,
@@ -24,9 +25,6 @@ from ...sessions.base import (
     Snapshot,
     StepRequest,
     Tools,
-    check_room,
-    closed,
-    number_of,
 )
 from ...sessions.coroutines import HostLoop
 from ...sessions.values import unpack
@@ -81,6 +79,7 @@ class SandboxSession(Session):
         self._in_flight = in_flight
         self._first_tools = tools_of(tools)
         self._tools = dict(self._first_tools)
+        self._told = told(self._tools)
         usual = config.limits.wall_seconds
         self._seconds = usual if timeout is None else seconds("timeout", timeout)
         self._undo_depth = count("undo_depth", undo_depth)
@@ -228,6 +227,7 @@ class SandboxSession(Session):
             process.release()
             self._held[0] = Process(worker, self._job, self._decisions)
             self._tools = dict(self._first_tools)
+            self._told = told(self._tools)
             self._steps = 0
             self._reset_at = self._made
 
@@ -257,20 +257,20 @@ class SandboxSession(Session):
         processes, which `Limits.processes` counts.
         """
         with self._free():
-            check_room(len(self._process.snapshots), self._most_snapshots)
+            self._check_room(len(self._process.snapshots))
             number = self._made = self._made + 1
             self._copy(number)
             return Snapshot(self, number, self._steps)
 
     def restore(self, snapshot: Snapshot) -> None:
-        number = number_of(snapshot, self)
+        number = self._number_of(snapshot)
         with self._free():
             process = self._process
             self._notice_end()
             if number not in process.snapshots:
                 if process.is_lost and number > self._reset_at:
                     raise SandboxError(SNAPSHOT_LOST)
-                raise closed()
+                raise RuntimeError(CLOSED)
             if process.snapshots[number].has_ended:
                 process.forget(number)
                 raise SandboxError("the snapshot's process has ended: the session is as it was")
@@ -309,7 +309,9 @@ class SandboxSession(Session):
         limit = self._seconds if request.timeout is None else request.timeout
         with self._free():
             self._check_process()
-            self._tools |= request.tools
+            if request.tools:
+                self._tools |= request.tools
+                self._told = told(self._tools)
             self._steps += 1
             began, begun = time.time(), time.monotonic()
             process = self._process
@@ -337,7 +339,7 @@ class SandboxSession(Session):
                     number=exchange.number,
                     code=request.code,
                     step=self._steps,
-                    tools=told(self._tools),
+                    tools=self._told,
                     given=[*request.tools],
                 )
                 self._watch(exchange, step, place, cancelled)

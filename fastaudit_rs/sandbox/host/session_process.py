@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...sessions.base import NAMES
@@ -27,14 +28,14 @@ PATIENCE = 5.0
 PIECE = 1 << 16
 
 
+@dataclass(eq=False)
 class Copy:
     """A copy of the process that waits, from before a step."""
 
-    def __init__(self, connection: socket.socket, step: int) -> None:
-        self.channel = Channel(connection)
-        self.step = step
-        #: Its number; not known before it tells, and not positive if there is none.
-        self.process: int | None = None
+    channel: Channel
+    step: int
+    #: Its number; not known before it tells, and not positive if there is none.
+    process: int | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -120,7 +121,7 @@ class Process:
     def copied(self, step: int) -> socket.socket:
         """Expect a new copy; return the socket that the process makes it with."""
         connection, other = socket.socketpair()
-        self.copies.append(Copy(connection, step))
+        self.copies.append(Copy(Channel(connection), step))
         return other
 
     def drop(self, copy: Copy) -> None:

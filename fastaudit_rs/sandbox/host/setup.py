@@ -24,7 +24,7 @@ from ..limits import Limits
 from . import copies, network as sandbox_network
 from .calls import MODULES
 from .metadata import Metadata
-from .process import SandboxError, Worker
+from .process import Confinement, SandboxError, Worker
 from .runner import CancelToken, SandboxConfig
 
 if TYPE_CHECKING:
@@ -106,14 +106,13 @@ class Setup:
         limits = config.limits
         if limits.processes is not None:
             limits = replace(limits, processes=limits.processes + copies)
-        options = self._options(limits)
         connects = None
         if self.is_carried:
             from .egress.connects import Connects
 
             connects = Connects(self._carrier())
-        config = replace(config, limits=limits)
-        worker = Worker(config, options, metadata, is_alone, task, connects)
+        confinement = Confinement(self._options(limits), metadata, is_alone, connects)
+        worker = Worker(replace(config, limits=limits), confinement, task)
         with self._lock:
             closed = self._closed
             self._started.add(worker)

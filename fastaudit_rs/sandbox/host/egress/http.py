@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import h11
@@ -41,21 +42,16 @@ CUT_OFF = "the request ended before its body did"
 PATH = 1024
 
 
+@dataclass(eq=False)
 class HttpExchange:
-    def __init__(
-        self,
-        guest: ByteStream,
-        wanted: Wanted,
-        connect: Callable[[], Awaitable[ByteStream]],
-        server: ByteStream | None = None,
-        swap: Swap | None = None,
-    ) -> None:
-        self._guest = guest
-        self._wanted = wanted
-        self._connect = connect
-        self._server = server
-        self._swap = swap or Swap(())
-        self._entry = wanted.entry
+    _guest: ByteStream
+    _wanted: Wanted
+    _connect: Callable[[], Awaitable[ByteStream]]
+    _server: ByteStream | None = None
+    _swap: Swap = field(default_factory=lambda: Swap(()))
+
+    def __post_init__(self) -> None:
+        self._entry = self._wanted.entry
         self._heard = h11.Connection(h11.SERVER, max_incomplete_event_size=PIECE)
         self._said = h11.Connection(h11.CLIENT, max_incomplete_event_size=PIECE)
 

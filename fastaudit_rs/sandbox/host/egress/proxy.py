@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import socket
 import threading
 from typing import Any
@@ -143,9 +144,7 @@ class Proxy:
         entry = wanted.entry
         assert entry is not None
 
-        async def connect() -> ByteStream:
-            return await connected(wanted, self.rules)
-
+        connect = functools.partial(connected, wanted, self.rules)
         server = speaks = None
         try:
             speaks = await beginnings.protocol_of(guest, SILENCE)
@@ -194,9 +193,7 @@ class Proxy:
         secrets = self._secrets
         assert secrets is not None
 
-        async def connect() -> ByteStream:
-            return await connected(wanted, self.rules, secrets.client)
-
+        connect = functools.partial(connected, wanted, self.rules, secrets.client)
         opened = OpenedStream(guest, secrets.context(wanted.host))
         try:
             await HttpExchange(opened, wanted, connect, None, swap).run()

@@ -130,12 +130,7 @@ class Secrets:
             header = None if secret.header is None else secret.header.lower().encode()
             self.pairs.append(Pair(text.encode(), secret._value.encode(), header))
             plain = [host for host in secret.hosts if host.startswith(PLAIN)]
-            self._rules.append(
-                (
-                    _rules(host.removeprefix(PLAIN) for host in secret.hosts),
-                    _rules(host.removeprefix(PLAIN) for host in plain),
-                )
-            )
+            self._rules.append((_rules(secret.hosts), _rules(plain)))
         #: Makes the context of a server that stands for a host in the sandbox.
         self.context = functools.lru_cache(HOSTS)(self._made)
         #: The context of connections to servers, which are verified.
@@ -159,7 +154,7 @@ class Secrets:
 
 
 def _rules(hosts: Iterable[str]) -> Rules | None:
-    named = [*hosts]
+    named = [host.removeprefix(PLAIN) for host in hosts]
     return Rules(Network(hosts=named)) if named else None
 
 

@@ -106,8 +106,8 @@ class OpenedStream(ByteStream):
     """TLS with a client that has begun to speak: the host opens it to put secrets into requests."""
 
     def __init__(self, plain: ByteStream, context: ssl.SSLContext) -> None:
+        super().__init__(plain._reader, plain._writer)
         self._plain = plain
-        self._first = b""
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
@@ -136,14 +136,8 @@ class OpenedStream(ByteStream):
         if data:
             await self._plain.write(data)
 
-    def at_end(self) -> bool:
-        return self._plain.at_end()
-
     def end(self) -> None:
         """Write no more: in TLS both sides end at once."""
-
-    def abort(self) -> None:
-        self._plain.abort()
 
     def close(self) -> None:
         """Close it, once all is written, and tell the other side: RFC 8446, 6.1."""
