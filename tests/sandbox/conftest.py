@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from egress_servers import resolver
+from raw_code import raw_in
 from sandboxes import LOOSE
 
 from fastaudit_rs import Limits, Network, Sandbox
@@ -45,6 +46,18 @@ def shared():
 def session(shared):
     with shared.session() as made:
         yield made
+
+
+@pytest.fixture
+def raw(make_sandbox):
+    """`raw(code, *args, limits, **fields)`: what came of raw code under a loose policy."""
+
+    def run(code, *args, limits=(), **fields):
+        policy = LOOSE.replace(**{"network": False, **fields})
+        sandbox = make_sandbox(policy, **{"wall_seconds": 30, **dict(limits)})
+        return raw_in(sandbox, code, *args)
+
+    return run
 
 
 @pytest.fixture

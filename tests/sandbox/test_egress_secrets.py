@@ -35,45 +35,44 @@ def proxy(monkeypatch, secrets):
     proxy.close()
 
 
-class TestServers:
-    @pytest.mark.parametrize(
-        "answer",
-        [
-            f"HTTP/1.1 200 OK\r\nX Echo: {VALUE}\r\n\r\n",
-            f"HTTP/1.1 200 OK\r\nX: \0{VALUE}\r\n\r\n",
-            f"HTTP/1.1 200 OK\r\n {VALUE}\r\n\r\n",
-            f"HTTP/1.1 200 OK\r\nContent-Length: {VALUE}\r\n\r\n",
-            f"HTTP/1.1 200 OK\r\nTransfer-Encoding: {VALUE}\r\n\r\n",
-            f"HTTP/1.1 200 {VALUE}\0\r\n\r\n",
-            f"HTTP/1.1 {VALUE}\r\n\r\n",
-            f"{VALUE} 200 OK\r\n\r\n",
-            f"HTTP/1.1 099 {VALUE}\r\n\r\n",
-            f"ERROR {VALUE}\r\n\r\n",
-            f"{VALUE}\r\n\r\n",
-            f"HTTP/1.1 101 {VALUE}\r\nUpgrade: {VALUE}\r\n\r\n{VALUE}",
-            f"HTTP/1.1 103 {VALUE}\r\nX-{VALUE}: {VALUE}\r\n\r\n{NAMED}",
-            NAMED,
-            f"HTTP/1.1 404 {VALUE}\r\nContent-Length: 0\r\n\r\n",
-            f"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{VALUE}",
-            f"HTTP/1.1 200 OK\r\n\r\n{VALUE}",
-            f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{VALUE}\r\n",
-            f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0;{VALUE}\r\nX: {VALUE}\r\n\r\n",
-            f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na{VALUE}\r\n\r\n",
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-            + "".join(f"1\r\n{each}\r\n" for each in VALUE)
-            + "0\r\n\r\n",
-        ],
-    )
-    @pytest.mark.parametrize("host", ["good.test", "other.test"])
-    def test_that_say_it(self, connected, serve, log, answer, host):
-        """Anywhere in an answer of HTTP, malformed or not, of whatever host that is read."""
-        port = serve(answering(answer.encode()))
-        asked = head("GET /", port, "Connection: close").replace(b"good.test", host.encode())
-        told = said(connected(port, host), asked)
-        (request,) = log.taken(wait=True)
-        assert told[:9] == b"HTTP/1.1 "
-        assert VALUE.encode() not in told and VALUE.encode() not in told.replace(b"\r\n1\r\n", b"")
-        assert VALUE not in repr(vars(request))
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"HTTP/1.1 200 OK\r\nX Echo: {VALUE}\r\n\r\n",
+        f"HTTP/1.1 200 OK\r\nX: \0{VALUE}\r\n\r\n",
+        f"HTTP/1.1 200 OK\r\n {VALUE}\r\n\r\n",
+        f"HTTP/1.1 200 OK\r\nContent-Length: {VALUE}\r\n\r\n",
+        f"HTTP/1.1 200 OK\r\nTransfer-Encoding: {VALUE}\r\n\r\n",
+        f"HTTP/1.1 200 {VALUE}\0\r\n\r\n",
+        f"HTTP/1.1 {VALUE}\r\n\r\n",
+        f"{VALUE} 200 OK\r\n\r\n",
+        f"HTTP/1.1 099 {VALUE}\r\n\r\n",
+        f"ERROR {VALUE}\r\n\r\n",
+        f"{VALUE}\r\n\r\n",
+        f"HTTP/1.1 101 {VALUE}\r\nUpgrade: {VALUE}\r\n\r\n{VALUE}",
+        f"HTTP/1.1 103 {VALUE}\r\nX-{VALUE}: {VALUE}\r\n\r\n{NAMED}",
+        NAMED,
+        f"HTTP/1.1 404 {VALUE}\r\nContent-Length: 0\r\n\r\n",
+        f"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{VALUE}",
+        f"HTTP/1.1 200 OK\r\n\r\n{VALUE}",
+        f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{VALUE}\r\n",
+        f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0;{VALUE}\r\nX: {VALUE}\r\n\r\n",
+        f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na{VALUE}\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + "".join(f"1\r\n{each}\r\n" for each in VALUE)
+        + "0\r\n\r\n",
+    ],
+)
+@pytest.mark.parametrize("host", ["good.test", "other.test"])
+def test_servers_that_say_it(connected, serve, log, answer, host):
+    """Anywhere in an answer of HTTP, malformed or not, of whatever host that is read."""
+    port = serve(answering(answer.encode()))
+    asked = head("GET /", port, "Connection: close").replace(b"good.test", host.encode())
+    told = said(connected(port, host), asked)
+    (request,) = log.taken(wait=True)
+    assert told[:9] == b"HTTP/1.1 "
+    assert VALUE.encode() not in told and VALUE.encode() not in told.replace(b"\r\n1\r\n", b"")
+    assert VALUE not in repr(vars(request))
 
 
 class TestSwap:

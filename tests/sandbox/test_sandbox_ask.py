@@ -1,6 +1,7 @@
 """Questions of a sandbox before an operation is denied, and the most that answers to them open."""
 
 import asyncio
+import contextlib
 import os
 import threading
 import time
@@ -15,27 +16,24 @@ from fastaudit_rs import Approvals, Limits, Network, Policy, Sandbox
 @pytest.fixture
 def asking(tmp_path, out):
     """`asking(*answers, **options)`: a sandbox that asks, and the questions so far."""
-    made = []
+    with contextlib.ExitStack() as stack:
 
-    def make(*answers, **options):
-        asked, left = [], list(answers)
+        def make(*answers, **options):
+            asked, left = [], list(answers)
 
-        def on_ask(denied):
-            asked.append((threading.current_thread(), denied))
-            answer = left.pop(0) if len(left) > 1 else left[0]
-            if isinstance(answer, BaseException):
-                raise answer
-            return answer
+            def on_ask(denied):
+                asked.append((threading.current_thread(), denied))
+                answer = left.pop(0) if len(left) > 1 else left[0]
+                if isinstance(answer, BaseException):
+                    raise answer
+                return answer
 
-        options.setdefault("approvable", Policy(write=[str(out)], network=False))
-        options.setdefault("limits", Limits(wall_seconds=20))
-        policy = options.pop("policy", Policy.preset("sandbox"))
-        made.append(Sandbox(policy, parent=tmp_path, on_ask=on_ask, **options))
-        return made[-1], asked
+            options.setdefault("approvable", Policy(write=[str(out)], network=False))
+            options.setdefault("limits", Limits(wall_seconds=20))
+            sandbox = Sandbox(parent=tmp_path, on_ask=on_ask, **options)
+            return stack.enter_context(sandbox), asked
 
-    yield make
-    for sandbox in made:
-        sandbox.close()
+        yield make
 
 
 @pytest.fixture(params=["run", "session"])

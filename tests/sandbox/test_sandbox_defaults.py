@@ -175,23 +175,22 @@ class TestNoPolicy:
         assert sandbox.read_file("plot.png")[1:4] == b"PNG"
 
 
-class TestWordsThatLeadToThePreset:
-    @pytest.mark.parametrize(
-        ("code", "leads"),
-        [
-            ("import os; os.environ['A'] = '1'", True),
-            ("import os; os.environ['PYTHONPATH'] = '1'", False),
-            ("import threading; threading.Thread(target=print).start()", True),
-            ("open('/srv/a', 'w')", False),
-            ("import os; os.system('true')", False),
-        ],
-    )
-    def test_fields_that_it_has(self, make_sandbox, code, leads):
-        ran = make_sandbox(Policy()).run(code)
-        assert ran.violations and ("preset('sandbox')" in ran.stderr) is leads
-        with pytest.raises(AuditDenied) as denied, Policy().guard(monitor_calls=False)():
-            exec(code)
-        assert "preset" not in denied.value.hint
+@pytest.mark.parametrize(
+    ("code", "leads"),
+    [
+        ("import os; os.environ['A'] = '1'", True),
+        ("import os; os.environ['PYTHONPATH'] = '1'", False),
+        ("import threading; threading.Thread(target=print).start()", True),
+        ("open('/srv/a', 'w')", False),
+        ("import os; os.system('true')", False),
+    ],
+)
+def test_words_lead_to_the_preset_for_fields_that_it_has(make_sandbox, code, leads):
+    ran = make_sandbox(Policy()).run(code)
+    assert ran.violations and ("preset('sandbox')" in ran.stderr) is leads
+    with pytest.raises(AuditDenied) as denied, Policy().guard(monitor_calls=False)():
+        exec(code)
+    assert "preset" not in denied.value.hint
 
 
 def test_packages_that_lie_elsewhere(tmp_path):

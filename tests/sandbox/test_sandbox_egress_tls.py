@@ -1,6 +1,7 @@
 """TLS of a sandbox through the host, and the secrets that the host puts into its requests."""
 
 import base64
+import contextlib
 import json
 import shutil
 import socket
@@ -13,7 +14,7 @@ import pytest
 from egress_servers import resolver, served
 from sandboxes import LOOSE
 
-from fastaudit_rs import Limits, Network, Sandbox, SandboxError, SandboxManager, Secret
+from fastaudit_rs import Network, Sandbox, SandboxError, SandboxManager, Secret
 
 pytest.importorskip("h11")
 trustme = pytest.importorskip("trustme")
@@ -45,17 +46,14 @@ def site(monkeypatch, tmp_path):
 @pytest.fixture
 def made():
     """`made(site, *secrets)`: a sandbox that reaches the names of the site, with secrets."""
-    closed = []
+    with contextlib.ExitStack() as stack:
 
-    def make(site, *secrets, names=("good.test", "other.test", "wrong.test")):
-        network = Network(hosts=[f"{name}:{site.port}" for name in names])
-        policy = LOOSE.replace(network=network)
-        closed.append(Sandbox(policy, Limits(wall_seconds=20), secrets=secrets))
-        return closed[-1]
+        def make(site, *secrets, names=("good.test", "other.test", "wrong.test")):
+            network = Network(hosts=[f"{name}:{site.port}" for name in names])
+            sandbox = Sandbox(LOOSE.replace(network=network), secrets=secrets)
+            return stack.enter_context(sandbox)
 
-    yield make
-    for sandbox in closed:
-        sandbox.close()
+        yield make
 
 
 def told(ran):

@@ -1,17 +1,15 @@
-"""The fields of a policy in a sandbox, as any user: the parts of the guard and of the kernel."""
+"""The fields of a policy in a sandbox: the parts of the guard and of the kernel."""
 
+import ctypes
 import os
 
 import promises
 import pytest
-from raw_code import by_number, raw
-from users import USERS, directory_of
+from raw_code import by_number
 
 from fastaudit_rs import Policy
 
 pytestmark = pytest.mark.once
-
-by_each_user = pytest.mark.parametrize("user", USERS)
 
 
 @pytest.fixture
@@ -195,58 +193,47 @@ attempt("own", lambda: call(2, at("own"), 2, 0))
 """
 
 
+@pytest.fixture
+def kept(tmp_path):
+    """The files that are to be kept, and what tells what has become of them."""
+    files = ("kept", "private/key", "above/kept")
+    for name in (*files, "own", "other", "empty/.keep"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(name)
+        path.chmod(0o644)
+    (tmp_path / "empty/.keep").unlink()
+    yield tmp_path
+    if (tmp_path / "beside").exists():
+        (tmp_path / "beside").rename(tmp_path / "above")
+    for name in files:
+        path = tmp_path / name
+        assert (path.read_text(), path.stat().st_mode & 0o777) == (name, 0o644)
+
+
 @pytest.mark.slow
 @by_number
 @pytest.mark.holds("kernel", promises.BLOCK)
-@by_each_user
-def test_block_by_system_calls(user):
+def test_block_by_system_calls(raw, kept):
     """Files stay as they are and closed, also where a directory above them is moved.
 
     The names of new ones that are made in a blocked directory are not held.
     """
-    before = """
-        FILES = ("kept", "private/key", "above/kept")
-        for name in (*FILES, "own", "other", "empty/.keep"):
-            os.makedirs(os.path.dirname(os.path.abspath(name)), exist_ok=True)
-            with open(name, "w") as file:
-                file.write(name)
-        os.remove("empty/.keep")
-        given = os.getcwd()
-    """
-    after = """
-        if os.path.exists("beside"):
-            os.rename("beside", "above")
-        after = {}
-        for name in FILES:
-            with open(name) as file:
-                after[name] = [file.read(), oct(os.stat(name).st_mode & 0o777)]
-    """
-    blocked = "[f'{os.getcwd()}/{each}' for each in ('kept', 'private', 'above/kept', 'empty')]"
-    policy = f"False, write=[os.getcwd()], block={blocked}"
-    ran = raw(user, BLOCKED, network=policy, before=before, after=after)
-    unheld = {"mkdir", "symlink", "mknod", "rename of what is above"}
-    assert set(ran["told"]) - unheld == {"own"}, ran["told"]
-    assert ran["after"] == {name: [name, "0o644"] for name in ran["after"]}
+    blocked = [f"{kept}/{each}" for each in ("kept", "private", "above/kept", "empty")]
+    told = raw(BLOCKED, kept, write=[kept], block=blocked).told
+    assert {*told} - {"mkdir", "symlink", "mknod", "rename of what is above"} == {"own"}, told
 
 
 @pytest.mark.slow
 @by_number
 @pytest.mark.holds("kernel", promises.BLOCK)
-@by_each_user
-def test_block_where_all_may_be_written(user):
-    before = """
-        with open("kept", "w") as file:
-            file.write("x")
-        given = os.getcwd()
-    """
+def test_block_where_all_may_be_written(raw, kept):
     code = """
 path = ctypes.create_string_buffer(os.fsencode(sys.argv[1] + "/kept"))
 attempt("creat", lambda: call(85, path, 0o600))
 attempt("open", lambda: call(2, path, 1, 0))
 """
-    policy = "False, write=None, block=[os.getcwd() + '/kept']"
-    ran = raw(user, code, network=policy, before=before, after="after = open('kept').read()")
-    assert (ran["told"], ran["after"]) == ([], "x"), ran
+    assert raw(code, kept, write=None, block=[f"{kept}/kept"]).told == []
 
 
 #: Starts programs and threads by system calls, each of which writes where it may and where not.
@@ -287,12 +274,10 @@ os._exit(0)
 @pytest.mark.slow
 @by_number
 @pytest.mark.holds("kernel", promises.STARTED)
-@by_each_user
-def test_what_is_started(user):
-    with directory_of(user) as place:
-        inside = raw(user, STARTS, place, after="after = sandbox.list_files()")["after"]
-        outside = os.listdir(place)
-    assert outside == [] and inside == ["execve", "execveat", "raw.py", "thread"]
+def test_what_is_started(raw, tmp_path):
+    sandbox = raw(STARTS, tmp_path).sandbox
+    assert os.listdir(tmp_path) == []
+    assert sandbox.list_files() == ["execve", "execveat", "raw.py", "thread"]
 
 
 #: All places in which variables can be seen.
@@ -310,20 +295,15 @@ for process in ("self", os.getppid(), parent, host, 1):
 answer = "\\n".join(seen)
 """
 
-SECRETS = """
-import os
-os.environ["API_KEY"] = "SECRET"
-os.environ["LC_TIME"] = "C.UTF-8"
-"""
-
 
 @pytest.mark.slow
 @pytest.mark.holds("host", promises.HOST_ENV)
 @pytest.mark.holds("kernel", promises.HOST_ENV)
-@by_each_user
-def test_variables_of_the_host(user):
+def test_variables_of_the_host(raw, monkeypatch):
     """Also by its own files in /proc, which the kernel closes."""
-    seen = raw(user, LOOK, "HOST", before=SECRETS)["told"]
+    monkeypatch.setenv("API_KEY", "SECRET")
+    monkeypatch.setenv("LC_TIME", "C.UTF-8")
+    seen = raw(LOOK, os.getpid()).told
     assert "LC_TIME=C.UTF-8" in seen and "SECRET" not in seen and "API_KEY" not in seen
     assert not any(f"{name}=" in seen for name in ("USER", "LOGNAME", "SSH_AUTH_SOCK", "OLDPWD"))
 
@@ -331,11 +311,10 @@ def test_variables_of_the_host(user):
 @pytest.mark.slow
 @by_number
 @pytest.mark.holds("kernel", promises.HOST_ENV)
-@by_each_user
-def test_memory_of_the_host(user):
+def test_memory_of_the_host(raw):
     """The host tells where a secret of its own is."""
     code = """
-host, place = map(int, sys.argv[1].split(":"))
+host, place = map(int, sys.argv[1:])
 found = ctypes.create_string_buffer(6)
 part = (ctypes.c_ulong * 2)(ctypes.addressof(found), 6)
 there = (ctypes.c_ulong * 2)(place, 6)
@@ -348,10 +327,6 @@ def read():
 attempt("mem", read)
 answer = [passed, found.raw.decode(errors="replace")]
 """
-    before = """
-        import ctypes
-        secret = ctypes.create_string_buffer(b"SECRET")
-        given = f"{os.getpid()}:{ctypes.addressof(secret)}"
-    """
-    passed, found = raw(user, code, before=before)["told"]
+    secret = ctypes.create_string_buffer(b"SECRET")
+    passed, found = raw(code, os.getpid(), ctypes.addressof(secret)).told
     assert passed == [] and found != "SECRET"

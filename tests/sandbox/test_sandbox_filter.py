@@ -1,19 +1,21 @@
-"""System calls that the kernel denies to unguarded code in a sandbox, as any user."""
+"""System calls that the kernel denies to unguarded code in a sandbox."""
 
 import contextlib
+import os
+import resource
 import socket
+import subprocess
 import threading
+from pathlib import Path
 
 import promises
 import pytest
-from raw_code import by_number, raw
-from users import USERS
+from raw_code import by_number
+from sandboxes import of, running
 
-pytestmark = [
-    pytest.mark.once,
-    pytest.mark.parametrize("user", USERS),
-    by_number,
-]
+from fastaudit_rs import Network
+
+pytestmark = [pytest.mark.once, by_number]
 
 #: Ways to send to a server, each on a connection of its own, by its name.
 SEND = """
@@ -87,37 +89,37 @@ def server():
 
 
 @pytest.mark.holds("kernel", promises.DATA)
-@pytest.mark.parametrize("network", ["False", "Network(hosts=['127.0.0.9'])"])
-def test_no_data_leaves(user, network):
+@pytest.mark.parametrize("network", [False, Network(hosts=["127.0.0.9"])])
+def test_no_data_leaves(raw, network):
     with server() as (port, accepted):
-        ran = raw(user, SEND, str(port), network)
-    assert (ran["told"], accepted) == ([], []), ran
+        ran = raw(SEND, port, network=network)
+    assert (ran.told, accepted) == ([], []), ran
 
 
-@pytest.mark.parametrize("network", ["True", "Network(hosts=['127.0.0.1'])"])
-def test_allowed_data_leave(user, network):
+@pytest.mark.parametrize("network", [True, Network(hosts=["127.0.0.1"])])
+def test_allowed_data_leave(raw, network):
     """The attempts of the test before would pass."""
     with server() as (port, accepted):
-        ran = raw(user, SEND, str(port), network)
-    assert {"tcp", "udp"} <= set(ran["told"]) and b"leaked" in accepted, ran
-    assert ("mptcp" in ran["told"]) <= (network == "True")
+        ran = raw(SEND, port, network=network)
+    assert {"tcp", "udp"} <= set(ran.told) and b"leaked" in accepted, ran
+    assert ("mptcp" in ran.told) <= (network is True)
 
 
 @pytest.mark.slow
 @pytest.mark.holds("kernel", promises.LISTEN)
-@pytest.mark.parametrize("network", ["False", "Network(hosts=['127.0.0.1'], lookup=False)"])
-def test_nothing_listens(user, network):
-    passed = set(raw(user, LISTEN, network=network)["told"])
-    assert passed <= ({"family 16"} if "hosts" in network else set())
+@pytest.mark.parametrize("network", [False, Network(hosts=["127.0.0.1"], lookup=False)])
+def test_nothing_listens(raw, network):
+    passed = set(raw(LISTEN, network=network).told)
+    assert passed <= (set() if network is False else {"family 16"})
 
 
 @pytest.mark.slow
-def test_some_may_listen(user):
-    assert {"0 None", "0 0"} <= set(raw(user, LISTEN, network="Network(listen=True)")["told"])
+def test_some_may_listen(raw):
+    assert {"0 None", "0 0"} <= set(raw(LISTEN, network=Network(listen=True)).told)
 
 
 @pytest.mark.slow
-def test_unix_sockets_stay(user):
+def test_unix_sockets_stay(raw):
     code = """
 import asyncio
 here = os.path.abspath("here")
@@ -131,7 +133,7 @@ a, b = socket.socketpair()
 a.send(b"x")
 answer = [b.recv(1) == b"x", asyncio.run(main())]
 """
-    assert raw(user, code)["told"] == [True, True]
+    assert raw(code).told == [True, True]
 
 
 #: Changes of another process, by each system call that makes any.
@@ -158,40 +160,36 @@ assert call(302, 0, 7, own, 0) == 0
 assert call(203, 0, 128, mask) == call(141, 0, 0, 19) == 0
 """
 
-STATE = """
-own = os.getpid()
-{name} = [resource.prlimit(own, most) for most in (resource.RLIMIT_NOFILE, resource.RLIMIT_CPU)]
-{name} += [sorted(os.sched_getaffinity(0)), os.getpriority(0, 0), os.sched_getscheduler(0)]
-{name} += [subprocess.check_output(["ionice", "-p", str(own)], text=True)]
-"""
+
+def state():
+    """What another process may change of this one."""
+    limits = [resource.prlimit(0, most) for most in (resource.RLIMIT_NOFILE, resource.RLIMIT_CPU)]
+    io = subprocess.check_output(["ionice", "-p", str(os.getpid())])
+    return limits, os.sched_getaffinity(0), os.getpriority(0, 0), os.sched_getscheduler(0), io
 
 
 @pytest.mark.slow
 @pytest.mark.holds("kernel", promises.OTHERS)
-def test_other_processes_are_left_alone(user):
-    before, after = STATE.format(name="before"), STATE.format(name="after")
-    ran = raw(user, CHANGE, "HOST", before=before, after=after)
-    assert (ran["told"], ran["after"]) == ([], ran["before"]), ran
+def test_other_processes_are_left_alone(raw):
+    before = state()
+    ran = raw(CHANGE, os.getpid())
+    assert (ran.told, state()) == ([], before), ran
 
 
 @pytest.mark.holds("kernel", promises.POWER)
-def test_no_privileges(user):
+def test_no_privileges(raw):
     """Judged by the process that waits for work too: the others are its descendants."""
-    after = """
-        [worker] = running(of(sandbox))
-        with open(f"/proc/{worker}/status") as status:
-            after = status.read()
-    """
-    ran = raw(user, 'answer = open("/proc/self/status").read()', after=after)
-    names = ["CapInh", "CapPrm", "CapEff", "CapAmb", *(["CapBnd"] if user == "root" else [])]
-    for told in (ran["told"], ran["after"]):
+    ran = raw('answer = open("/proc/self/status").read()')
+    [worker] = running(of(ran.sandbox))
+    names = ["CapInh", "CapPrm", "CapEff", "CapAmb", *(["CapBnd"] if os.geteuid() == 0 else [])]
+    for told in (ran.told, Path(f"/proc/{worker}/status").read_text()):
         status = dict(line.split(":\t") for line in told.splitlines() if ":\t" in line)
         assert {int(status[name], 16) for name in names} == {0}, status
         assert status["NoNewPrivs"] == "1"
 
 
 @pytest.mark.holds("kernel", promises.POWER)
-def test_no_devices(user):
+def test_no_devices(raw):
     """A named pipe is not one."""
     code = """
 here = ctypes.create_string_buffer(b"made")
@@ -200,12 +198,12 @@ for kind, device in ((0o020000, 0x10b), (0o060000, 0x10b), (0o020000, 0)):
     attempt("mknodat", lambda: call(259, -100, here, kind | 0o666, device))
 attempt("fifo", lambda: call(133, here, 0o010666, 0))
 """
-    assert raw(user, code)["told"] == ["fifo"]
+    assert raw(code).told == ["fifo"]
 
 
 @pytest.mark.holds("kernel", promises.WAYS)
 @pytest.mark.parametrize("number", [0x40000000 + 41, 0x40000000 + 518])
-def test_other_numbers_are_no_way_around(user, number):
+def test_other_numbers_are_no_way_around(raw, number):
     """The numbers of x32, and the 32-bit way to call: `socket` would be 359 there."""
     code = f"""
 import mmap, signal
@@ -221,11 +219,11 @@ def old_way():
     return ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(memory)))()
 answer = [ended(lambda: call({number}, 2, 1, 0)), ended(old_way)]
 """
-    x32, old = raw(user, code)["told"]
+    x32, old = raw(code).told
     assert x32 != 0 and old == -31
 
 
 @pytest.mark.holds("kernel", promises.WAYS)
-def test_no_io_uring(user):
+def test_no_io_uring(raw):
     code = "answer = call(425, 4, ctypes.create_string_buffer(120))"
-    assert raw(user, code)["told"] == -1
+    assert raw(code).told == -1

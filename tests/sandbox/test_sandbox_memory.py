@@ -8,8 +8,6 @@ from pathlib import Path
 import promises
 import pytest
 from programs import ran
-from raw_code import raw
-from users import USERS
 from waiting import until
 
 from fastaudit_rs import Limits, Policy, Sandbox
@@ -68,23 +66,20 @@ answer = sum(int.from_bytes(os.read(read, 8), "big") for _ in range(8)) >> 20
 
 @pytest.mark.slow
 @pytest.mark.holds("kernel", promises.MEMORY)
-@pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("way", HUNGRY)
-def test_all_memory_counts(user, way):
-    code = textwrap.dedent(HUNGRY[way])
-    ran = raw(user, code, limits="memory='200M'", after="after = sandbox.explain()['memory']")
-    if ran["after"] == "kernel":
-        assert ran["killed_by"] == "memory", ran
+def test_all_memory_counts(raw, way):
+    _, ran, sandbox = raw(textwrap.dedent(HUNGRY[way]), limits={"memory": "200M"})
+    if sandbox.explain()["memory"] == "kernel":
+        assert ran.killed_by == "memory", ran
     elif way == "a file in memory":
-        assert "PermissionError" in ran["stderr"], ran
+        assert "PermissionError" in ran.stderr, ran
 
 
 @pytest.mark.slow
 @pytest.mark.holds("kernel", promises.MEMORY)
-@pytest.mark.parametrize("user", USERS)
-def test_pipes_are_small(user):
-    ran = raw(user, PIPES, limits="memory='200M'")
-    assert ran["killed_by"] == "memory" or ran["told"] < 200, ran
+def test_pipes_are_small(raw):
+    told, ran, _ = raw(PIPES, limits={"memory": "200M"})
+    assert ran.killed_by == "memory" or told < 200, ran
 
 
 @pytest.mark.slow

@@ -1,38 +1,20 @@
-"""The limits of a sandbox, against system calls and machine code that no guard sees, as any user.
+"""The limits of a sandbox, against system calls and machine code that no guard sees.
 
 The host watches from outside.
 """
 
 import os
+from typing import Any, NamedTuple
 
 import promises
 import pytest
-from raw_code import by_number, raw
-from users import USERS
-
-pytestmark = [
-    pytest.mark.once,
-    pytest.mark.slow,
-    pytest.mark.parametrize("user", USERS),
-    by_number,
-]
-
-#: The host watches, and tells what it saw and who holds the limits.
-WATCH = """
+from raw_code import by_number
 from watched import Watched
-watched = Watched()
-"""
-AFTER = """
-from fastaudit_rs.sandbox.host import cgroup
-counted = [name for name in ("memory", "pids", "cpu") if cgroup.are_there(name)]
-after = {**watched.told(), "rings": sandbox.explain(), "counted": counted}
-"""
 
-#: A host that can make no control groups.
-NO_GROUPS = """
+from fastaudit_rs.results import Result
 from fastaudit_rs.sandbox.host import cgroup
-cgroup.made = lambda limits: None
-"""
+
+pytestmark = [pytest.mark.once, pytest.mark.slow, by_number]
 
 #: Machine code, and tasks that run it on stacks of their own.
 MACHINE = """
@@ -72,12 +54,33 @@ def told(value):
 """
 
 
-def watched(user, code, given="", *, limits, groups=True):
-    """Run it under limits, without control groups if so asked; tell what the host saw, too."""
-    before = ("" if groups else NO_GROUPS) + WATCH
-    ran = raw(user, MACHINE + code, given, limits=limits, before=before, after=AFTER)
-    assert ran["told"] is not None, ran
-    return ran
+class Seen(NamedTuple):
+    """What the host saw of raw code that ran under limits, and who holds these."""
+
+    told: Any
+    ran: Result
+    rings: dict[str, str]
+    most: dict[str, float]
+
+
+@pytest.fixture
+def watched(raw, monkeypatch):
+    """`watched(code, *args, groups=True, **limits)`: what the host saw of raw code."""
+
+    def run(code, *args, groups=True, **limits):
+        if not groups:
+            monkeypatch.setattr(cgroup, "made", lambda limits: None)
+            monkeypatch.setattr(cgroup, "are_there", lambda controller="memory": False)
+        watching = Watched()
+        told, ran, sandbox = raw(MACHINE + code, *args, limits=limits)
+        return Seen(told, ran, sandbox.explain(), watching.told())
+
+    return run
+
+
+def counted(controller):
+    if not cgroup.are_there(controller):
+        pytest.skip("this user can make no control groups here")
 
 
 #: Spins in machine code until it is ended.
@@ -98,12 +101,12 @@ ctypes.CFUNCTYPE(None)(SPIN)()
 
 @pytest.mark.holds("kernel", promises.CPU)
 @pytest.mark.parametrize("how", ["plain", "threads", "signals"])
-def test_cpu_seconds(user, how):
-    ran = watched(user, COMPUTE, how, limits="cpu_seconds=1")
-    assert ran["told"] == [], ran
+def test_cpu_seconds(watched, how):
+    seen = watched(COMPUTE, how, cpu_seconds=1)
+    assert seen.told == [], seen
     # The status of a program that a signal ended.
     ended_by = {"signals": -9}.get(how, -24)
-    assert (ran["returncode"], ran["killed_by"]) == (ended_by & 0xFF, None), ran
+    assert (seen.ran.returncode, seen.ran.killed_by) == (ended_by & 0xFF, None), seen
 
 
 #: Computes for a while, with threads, processes and sessions of its own.
@@ -125,20 +128,19 @@ os._exit(0)
 
 
 @pytest.mark.holds("kernel", promises.SHARE)
-def test_cpu_percent(user):
-    seen = watched(user, SHARE, limits="cpu_percent=30")["after"]
-    if "cpu" not in seen["counted"]:
-        pytest.skip("this user can make no control groups here")
-    assert seen["rings"]["cpu_percent"] == "kernel"
-    assert seen["cores"] < 0.42, seen
+def test_cpu_percent(watched):
+    counted("cpu")
+    seen = watched(SHARE, cpu_percent=30)
+    assert seen.told and seen.rings["cpu_percent"] == "kernel"
+    assert seen.most["cores"] < 0.42, seen
 
 
 @pytest.mark.holds("host", promises.SHARE)
-def test_cpu_percent_without_groups(user):
-    seen = watched(user, SHARE, limits="cpu_percent=30", groups=False)["after"]
-    assert seen["rings"]["cpu_percent"] == "host, each core by itself"
+def test_cpu_percent_without_groups(watched):
+    seen = watched(SHARE, groups=False, cpu_percent=30)
+    assert seen.told and seen.rings["cpu_percent"] == "host, each core by itself"
     # It takes a while to stop them all.
-    assert seen["cores"] < 0.7 * (os.cpu_count() or 1), seen
+    assert seen.most["cores"] < 0.7 * (os.cpu_count() or 1), seen
 
 
 #: Starts as many as it can in one way, 2,000 at most.
@@ -180,32 +182,27 @@ FORKS = ["fork", "fork after a wait", "clone", "clone alone", "clone without a s
 FORKS += ["clone beside", "clone3", "clone3 beside", "vfork"]
 
 
-def started(user, way, most):
-    """Start what this way can; return what the code told, and what the host saw."""
-    ran = watched(user, START.replace("sys.argv[2]", str(most)), way, limits="processes=12")
-    return ran["told"], ran["after"]
-
-
 @pytest.mark.holds("kernel", promises.PROCESSES)
 @pytest.mark.parametrize("way", FORKS)
-def test_processes(user, way):
+def test_processes(watched, way):
     """Twelve, and the one that waits for work."""
-    (count, error), seen = started(user, way, 100)
+    seen = watched(START, way, 100, processes=12)
+    _, error = seen.told
     # EAGAIN, or ENOSYS: the C library takes another way.
-    assert error in (11, 38), (count, error, seen)
-    assert seen["processes"] <= 13, seen
+    assert error in (11, 38), seen
+    assert seen.most["processes"] <= 13, seen
     # It is told a little later that one has ended.
-    assert error == 38 or seen["processes"] > 6, (count, seen)
+    assert error == 38 or seen.most["processes"] > 6, seen
 
 
 @pytest.mark.holds("kernel", promises.PROCESSES)
 @pytest.mark.parametrize("way", ["threads", "threads of clone3"])
-def test_threads(user, way):
+def test_threads(watched, way):
     """Libraries start one for each core: only a great number is too much."""
-    (count, error), seen = started(user, way, 1500)
-    if "pids" not in seen["counted"]:
-        pytest.skip("this user can make no control groups here")
-    assert error in (11, 38) and seen["tasks"] <= 13 + 1024, seen
+    counted("pids")
+    seen = watched(START, way, 1500, processes=12)
+    count, error = seen.told
+    assert error in (11, 38) and seen.most["tasks"] <= 13 + 1024, seen
     assert (count > 1000) == (error == 11)
 
 
@@ -254,13 +251,13 @@ answer = [passed, {name: error_of(act) for name, act in ways.items()}]
 
 
 @pytest.mark.holds("kernel", promises.OPEN_FILES)
-def test_open_files(user):
-    ran = watched(user, OPEN, limits="open_files=40")
-    raised, errors = ran["told"]
-    assert raised == [], ran
+def test_open_files(watched):
+    seen = watched(OPEN, open_files=40)
+    raised, errors = seen.told
+    assert raised == [], seen
     # EMFILE; some are not there at all: ENOSYS, or EPERM.
     assert set(errors.values()) <= {24, 38, 1} and errors["open"] == errors["dup"] == 24, errors
-    assert ran["after"]["files"] == 40, ran["after"]
+    assert seen.most["files"] == 40, seen
 
 
 #: Uses 600 MB in one way, if it may.
@@ -300,12 +297,11 @@ for _ in range(30):
 @pytest.mark.holds("kernel", promises.MEMORY)
 @pytest.mark.parametrize("groups", [True, False], ids=["groups", "no groups"])
 @pytest.mark.parametrize("way", ["private", "shared", "brk", "mremap"])
-def test_memory(user, way, groups):
-    ran = watched(user, USE, way, limits="memory='100M'", groups=groups)
-    seen = ran["after"]
-    assert ran["told"] == [], ran
-    if seen["rings"]["memory"] == "kernel":
-        assert ran["killed_by"] == "memory", ran
+def test_memory(watched, way, groups):
+    seen = watched(USE, way, groups=groups, memory="100M")
+    assert seen.told == [], seen
+    is_counted = seen.rings["memory"] == "kernel"
+    assert seen.ran.killed_by == "memory" or not is_counted, seen
     # Without a group shared memory counts as reserved: it may be four times as much.
-    most = 400 if way == "shared" and seen["rings"]["memory"] != "kernel" else 100
-    assert 40 < seen["megabytes"] < most + 40, seen
+    most = 400 if way == "shared" and not is_counted else 100
+    assert 40 < seen.most["megabytes"] < most + 40, seen

@@ -7,8 +7,10 @@ import stat
 
 import promises
 import pytest
-from raw_code import by_number, raw
+from raw_code import by_number
 from users import directory_of
+
+from fastaudit_rs import Network
 
 pytestmark = [
     pytest.mark.once,
@@ -107,12 +109,6 @@ for name, act in changes("own"):
 #: Acts that the code may do with files of its own.
 WORK = ("chmod", "fchmodat2", "chown", "lchown", "utimensat", "setxattr", "an ACL", "open")
 
-#: The owner and the mode of what the code has changed of its own.
-AFTER = """
-own = os.stat(sandbox.directory / "own")
-after = [own.st_uid, own.st_gid, own.st_mode & 0o7000]
-"""
-
 
 @contextlib.contextmanager
 def theirs():
@@ -170,16 +166,17 @@ def accepted(listeners):
 
 
 @pytest.mark.holds("kernel", promises.POWER)
-@pytest.mark.parametrize("network", ["False", "Network(unix=['BASE']), block=['/srv']"])
-def test_other_owners(network):
+@pytest.mark.parametrize("has_network", [False, True])
+def test_other_owners(raw, has_network):
     with theirs() as (base, listeners):
         before = state(base)
         # A place that its own user cannot reach opens nothing.
-        where = f"{network}, write=['BASE', 'BASE/private/below']".replace("BASE", base)
-        ran = raw("root", ACTS, base, where, after=AFTER)
+        fields = {"network": Network(unix=[base]), "block": ["/srv"]} if has_network else {}
+        ran = raw(ACTS, base, write=[base, f"{base}/private/below"], **fields)
         assert state(base) == before, ran
         assert accepted(listeners) == 0
-    others = [name for name in ran["told"] if not name.startswith("own: ")]
+    others = [name for name in ran.told if not name.startswith("own: ")]
     assert others == ["set-group-ID of a directory"], ran
-    assert {f"own: {name}" for name in WORK} <= {*ran["told"]}, ran
-    assert ran["after"] == [0, 0, 0]
+    assert {f"own: {name}" for name in WORK} <= {*ran.told}, ran
+    own = os.stat(ran.sandbox.directory / "own")
+    assert (own.st_uid, own.st_gid, own.st_mode & 0o7000) == (0, 0, 0)

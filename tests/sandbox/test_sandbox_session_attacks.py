@@ -240,31 +240,28 @@ def test_a_function_is_called_in_a_step_alone(session):
     assert seen == []
 
 
-class TestCopies:
-    """The copy of a process that waits to be gone back to."""
-
-    def test_one_that_code_has_killed(self, session):
-        hostile(session, "y = 2")
-        ran = session.run(
-            "import subprocess, sys\n"
-            "program = '''\n"
-            "import os, signal\n"
-            "own = {os.getpid(), os.getppid(), int(os.sys.argv[1])}\n"
-            "for name in os.listdir('/proc'):\n"
-            "    if name.isdigit() and int(name) not in own:\n"
-            "        try: os.kill(int(name), 9)\n"
-            "        except OSError: pass\n"
-            "'''\n"
-            "subprocess.run([sys.executable, '-I', '-c', program, str(os.getpid())]).returncode"
-        )
-        assert ran.returncode in (0, 77), ran
-        begun = time.monotonic()
-        try:
-            session.undo()
-        except (SandboxError, RuntimeError):
-            session.reset()
-        assert time.monotonic() - begun < 12
-        assert session.run("add(1)").value == 2
+def test_a_copy_to_go_back_to_that_code_has_killed(session):
+    hostile(session, "y = 2")
+    ran = session.run(
+        "import subprocess, sys\n"
+        "program = '''\n"
+        "import os, signal\n"
+        "own = {os.getpid(), os.getppid(), int(os.sys.argv[1])}\n"
+        "for name in os.listdir('/proc'):\n"
+        "    if name.isdigit() and int(name) not in own:\n"
+        "        try: os.kill(int(name), 9)\n"
+        "        except OSError: pass\n"
+        "'''\n"
+        "subprocess.run([sys.executable, '-I', '-c', program, str(os.getpid())]).returncode"
+    )
+    assert ran.returncode in (0, 77), ran
+    begun = time.monotonic()
+    try:
+        session.undo()
+    except (SandboxError, RuntimeError):
+        session.reset()
+    assert time.monotonic() - begun < 12
+    assert session.run("add(1)").value == 2
 
 
 def test_processes_that_steps_leave_end_with_it():

@@ -3,20 +3,19 @@
 Each is judged by what a host finds, which first shows that the attempts work without a sandbox.
 """
 
+import contextlib
+import ctypes
 import os
-import subprocess
-import sys
 
 import promises
 import pytest
-from raw_code import SYSTEM_CALLS, by_number, program, raw
-from users import USERS, directory_of
+from raw_code import SYSTEM_CALLS, by_number, told_outside
 
-pytestmark = [
-    pytest.mark.once,
-    pytest.mark.parametrize("user", USERS),
-    by_number,
-]
+pytestmark = [pytest.mark.once, by_number]
+
+names = {}
+exec(SYSTEM_CALLS, names)
+call = names["call"]
 
 #: Removes the message queue of its argument, and makes and uses another one.
 QUEUES = """
@@ -29,33 +28,33 @@ for number in (242, 243, 244, 245):
     attempt(number, lambda: call(number, 999, 0, 0, 0, 0) != -1 or ctypes.get_errno() == 9)
 """
 
-#: The functions of a host for its queues: it makes one, and tells which there are.
-HOST_QUEUES = """
-def queue(name, flags):
-    found = call(240, ctypes.create_string_buffer(name.encode()), flags, 0o600, 0)
-    if found != -1:
-        os.close(found)
-    return found != -1
-def queues():
-    return [queue(name, os.O_RDONLY) for name in (given, given + "-own")]
-def removed():
-    for name in (given, given + "-own"):
-        call(241, ctypes.create_string_buffer(name.encode()))
-assert queue(given, os.O_CREAT | os.O_RDWR)
-subprocess.run([sys.executable, "-I", "-c", code, given], check=True, capture_output=True)
-before = queues()
-removed()
-assert queue(given, os.O_CREAT | os.O_RDWR)
-"""
+
+@contextlib.contextmanager
+def queue_of_the_host(name):
+    """A message queue of the host, and what tells whether there are this one and another."""
+    queues = [ctypes.create_string_buffer(each.encode()) for each in (name, name + "-own")]
+
+    def is_there(queue, flags=os.O_RDONLY):
+        found = call(240, queue, flags, 0o600, 0)
+        if found != -1:
+            os.close(found)
+        return found != -1
+
+    assert is_there(queues[0], os.O_CREAT | os.O_RDWR)
+    yield lambda: list(map(is_there, queues))
+    for each in queues:
+        call(241, each)
 
 
 @pytest.mark.holds("kernel", promises.WRITE)
-def test_message_queues(user):
+def test_message_queues(raw):
     name = f"fastaudit-{os.getpid()}"
-    after = "after = queues(); removed()"
-    ran = raw(user, QUEUES, name, before=SYSTEM_CALLS + HOST_QUEUES, after=after)
-    assert (ran["before"], ran["after"]) == ([False, True], [True, False]), ran
-    assert ran["told"] == [], ran
+    with queue_of_the_host(name) as found:
+        told_outside(QUEUES, name)
+        assert found() == [False, True]
+    with queue_of_the_host(name) as found:
+        assert raw(QUEUES, name).told == []
+        assert found() == [True, False]
 
 
 #: Watches a directory, in each way.
@@ -79,15 +78,10 @@ attempt("io_setup", lambda: call(206, 1, context))
 
 @pytest.mark.slow
 @pytest.mark.holds("kernel", promises.READ)
-def test_nothing_is_watched(user):
-    before = """
-        done = subprocess.run([sys.executable, "-I", "-c", code, given], capture_output=True)
-        before = json.loads(done.stdout)
-    """
-    with directory_of(user) as outside:
-        ran = raw(user, WATCH, outside, before=before)
-    assert ran["told"] == [], ran
-    assert {"inotify_init", "inotify_add_watch", "F_NOTIFY", "io_setup"} <= {*ran["before"]}, ran
+def test_nothing_is_watched(raw, tmp_path):
+    assert raw(WATCH, tmp_path).told == []
+    told = told_outside(WATCH, tmp_path)
+    assert {"inotify_init", "inotify_add_watch", "F_NOTIFY", "io_setup"} <= {*told}
 
 
 #: Changes the attributes of a file that it may read alone, and has others wait for it.
@@ -106,31 +100,21 @@ told = ctypes.create_string_buffer(8)
 attempt("GETFLAGS", lambda: call(16, file, 0x80086601, told) == 0 or ctypes.get_errno() != 1)
 """
 
-#: The flags and the version of the file, as the host sees them.
-SEEN = """
-import ctypes
-def seen():
-    found = []
-    with open(given) as file:
-        for request in (0x80086601, 0x80087601):
-            told = ctypes.create_string_buffer(8)
-            ctypes.CDLL(None).ioctl(file.fileno(), ctypes.c_ulong(request), told)
-            found.append(told.raw[0])
-    return found
-before = seen()
-"""
+
+def seen(path):
+    """The flags and the version of a file, as the host sees them."""
+    told = [ctypes.create_string_buffer(8) for _ in range(2)]
+    with open(path) as file:
+        for request, each in zip((0x80086601, 0x80087601), told, strict=True):
+            ctypes.CDLL(None).ioctl(file.fileno(), ctypes.c_ulong(request), each)
+    return [each.raw[0] for each in told]
 
 
 @pytest.mark.holds("kernel", promises.WRITE)
-def test_attributes_by_a_descriptor(user):
-    with directory_of(user) as outside:
-        path = f"{outside}/theirs"
-        with open(path, "w") as file:
-            os.fchown(file.fileno(), os.stat(outside).st_uid, -1)
-        ran = raw(user, ATTRIBUTES, path, before=SEEN, after="after = seen()")
-        done = subprocess.run(
-            [sys.executable, "-c", program(ATTRIBUTES), path], capture_output=True
-        )
-    assert ran["after"] == ran["before"], ran
-    assert ran["told"] == ["GETFLAGS"], ran
-    assert b"F_SETLEASE" in done.stdout, done.stderr
+def test_attributes_by_a_descriptor(raw, tmp_path):
+    path = tmp_path / "theirs"
+    path.touch()
+    before = seen(path)
+    assert raw(ATTRIBUTES, path).told == ["GETFLAGS"]
+    assert seen(path) == before
+    assert "F_SETLEASE" in told_outside(ATTRIBUTES, path)

@@ -1,47 +1,68 @@
 """Unix sockets of the host, against system calls that no guard sees, judged by what it accepts."""
 
+import contextlib
 import json
+import os
+import selectors
+import socket
+import threading
+import time
 
 import promises
 import pytest
-from raw_code import by_number, raw
-from users import USERS, directory_of
+from raw_code import by_number, told_outside
+from users import directory_of
+
+from fastaudit_rs import Network
 
 pytestmark = [
     pytest.mark.once,
     pytest.mark.slow,
     pytest.mark.holds("kernel", promises.UNIX),
-    pytest.mark.parametrize("user", USERS),
     by_number,
 ]
 
-#: A host that listens, at paths and at names without a file, and that first shows that the attempts
-#: reach it without a sandbox.
-LISTENING = """
-import threading
-got = []
-def serve(kind, name, address):
-    at = socket.socket(socket.AF_UNIX, kind)
-    at.bind(address)
-    if kind != socket.SOCK_DGRAM:
-        at.listen()
-    def answer():
-        while True:
-            it = at if kind == socket.SOCK_DGRAM else at.accept()[0]
-            got.append([name, it.recv(9).decode()])
-    threading.Thread(target=answer, daemon=True).start()
-import socket
-for name, kind in (("stream", 1), ("datagram", 2), ("sequence", 5)):
-    serve(kind, name, f"{given}/{name}")
-    serve(kind, f"@{name}", f"\\0{given}/{name}")
-def settled():
-    time.sleep(0.2)
-    found = sorted({name for name, said in got if said == "leaked"})
-    got.clear()
-    return found
-done = subprocess.run([sys.executable, "-I", "-c", code, given], capture_output=True, text=True)
-before = [json.loads(done.stdout), settled()]
-"""
+
+@pytest.fixture
+def listening():
+    """A directory with sockets of the host, and what tells those that got data since."""
+    got, is_over = [], threading.Event()
+    # A path that is short enough for a socket.
+    with directory_of("root") as outside, contextlib.ExitStack() as stack:
+        sockets = selectors.DefaultSelector()
+        for name, kind in (("stream", 1), ("datagram", 2), ("sequence", 5)):
+            for label, address in (
+                (name, f"{outside}/{name}"),
+                (f"@{name}", f"\0{outside}/{name}"),
+            ):
+                at = stack.enter_context(socket.socket(socket.AF_UNIX, kind))
+                at.bind(address)
+                if kind != socket.SOCK_DGRAM:
+                    at.listen()
+                sockets.register(at, selectors.EVENT_READ, label)
+
+        def answer():
+            while not is_over.is_set():
+                for key, _ in sockets.select(0.05):
+                    is_datagram = key.fileobj.type == socket.SOCK_DGRAM
+                    it = key.fileobj if is_datagram else key.fileobj.accept()[0]
+                    if it.recv(9) == b"leaked":
+                        got.append(key.data)
+                    if not is_datagram:
+                        it.close()
+
+        def settled():
+            time.sleep(0.2)
+            found = sorted({*got})
+            got.clear()
+            return found
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield outside, settled
+        is_over.set()
+        thread.join()
+
 
 #: Connects and sends, in each way and to each of these places.
 REACH = """
@@ -87,34 +108,27 @@ attempt("from the root: connect", lambda: connected(1, f"{outside}/stream".lstri
 ALL = ["@datagram", "@sequence", "@stream", "datagram", "sequence", "stream"]
 
 
-def reached(user, network):
-    """The attempts that passed, and the sockets that got data, without a sandbox and in one."""
-    with directory_of(user) as outside:
-        ran = raw(
-            user,
-            REACH,
-            outside,
-            network.replace("OUTSIDE", outside),
-            before=LISTENING,
-            after="after = settled()",
-        )
-    passed, found = ran["before"]
+@pytest.fixture
+def reached(raw, listening):
+    """`reached(network)`: the attempts that passed in a sandbox, and the sockets that got data."""
+    outside, settled = listening
     # Seven places and a name for each of six ways, and two more of one.
-    assert (len(passed), found) == (50, ALL), ran
-    return ran["told"], ran["after"]
+    assert len(told_outside(REACH, outside)) == 50
+    assert settled() == ALL
+    return lambda network: (raw(REACH, outside, network=network).told, settled())
 
 
 @pytest.mark.parametrize(
     "network",
-    ["False", "True", "Network()", "Network(hosts=['127.0.0.1'], unix=['/nowhere'], listen=True)"],
+    [False, True, Network(), Network(hosts=["127.0.0.1"], unix=["/nowhere"], listen=True)],
 )
-def test_none_of_the_host(user, network):
-    assert reached(user, network) == ([], [])
+def test_none_of_the_host(reached, network):
+    assert reached(network) == ([], [])
 
 
-def test_no_others_than_the_named_one(user):
+def test_no_others_than_the_named_one(reached, listening):
     """By its full path alone, however it is written."""
-    passed, found = reached(user, "Network(hosts=[], unix=['OUTSIDE/stream'])")
+    passed, found = reached(Network(hosts=[], unix=[f"{listening[0]}/stream"]))
     assert "path: connect" in passed and found == ["stream"], (passed, found)
 
 
@@ -144,21 +158,19 @@ for process in (int(sys.argv[1]), int(parent), 1):
 """
 
 
-def test_no_descriptors_of_the_host(user):
+def test_no_descriptors_of_the_host(raw):
     """Of the host a run has pipes alone: its streams and its report. Two are its own process's."""
-    before = """
-        kept = [open("/etc/passwd"), *os.pipe()]
-        for each in kept:
-            os.set_inheritable(each if isinstance(each, int) else each.fileno(), True)
-    """
-    after = f"after = sandbox.run({GUARDED!r}).stdout"
-    ran = raw(user, OWN, before=before, after=after)
-    for own in (ran["told"], json.loads(ran["after"])):
+    with open("/etc/passwd") as kept, socket.socket() as other:
+        for each in (kept, other):
+            os.set_inheritable(each.fileno(), True)
+        ran = raw(OWN)
+        guarded = ran.sandbox.run(GUARDED).stdout
+    for own in (ran.told, json.loads(guarded)):
         others = [to for to in own.values() if not to.startswith("pipe:")]
         assert len(own) - len(others) in (3, 4), ran
         for to in others:
             assert to == "anon_inode:[landlock-ruleset]" or to.endswith("/children"), ran
 
 
-def test_no_descriptors_of_other_processes(user):
-    assert raw(user, TAKE, "HOST")["told"] == []
+def test_no_descriptors_of_other_processes(raw):
+    assert raw(TAKE, os.getpid()).told == []

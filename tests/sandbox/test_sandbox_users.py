@@ -8,7 +8,8 @@ import pytest_runs
 from repository import ROOT
 from users import run_as
 
-#: What differs most by the user: files, the network through the host, sessions and questions.
+#: What differs most by the user: all that the kernel holds, files, the network through the host,
+#: sessions and questions.
 TESTS = """
 test_sandbox_ask.py::test_an_answer_opens_no_more_than_the_kernel
 test_sandbox_ask.py::test_answers
@@ -16,21 +17,21 @@ test_sandbox_defaults.py::TestNoPolicy::test_a_plot
 test_sandbox_defaults.py::TestReading
 test_sandbox_egress.py::TestClients::test_without_a_guard
 test_sandbox_egress_tls.py::TestSecrets::test_reach_the_server_alone
-test_sandbox_fields.py::test_block
-test_sandbox_fields.py::test_fields_that_the_guard_holds
-test_sandbox_fields.py::test_max_bytes
+test_sandbox_fields.py
 test_sandbox_files.py
+test_sandbox_filter.py
+test_sandbox_memory.py
 test_sandbox_names.py
-test_sandbox_memory.py::test_limits_without_the_kernel_part
-test_sandbox_namespace.py::test_each_process_is_in_one_of_its_own
-test_sandbox_namespace.py::test_not_with_a_network
-test_sandbox_namespace.py::test_run_under_a_guard
+test_sandbox_namespace.py
+test_sandbox_native_limits.py
 test_sandbox_review.py::test_discard
 test_sandbox_session.py::TestEnds::test_a_limit_that_is_ignored
 test_sandbox_session.py::TestTools
 test_sandbox_session.py::TestUndo
+test_sandbox_shared.py
 test_sandbox_snapshots.py::test_a_process_that_ended
-test_sandbox_sockets.py::test_bound_by_guarded_code
+test_sandbox_sockets.py
+test_sandbox_unix.py
 """.split()
 
 
@@ -38,7 +39,7 @@ test_sandbox_sockets.py::test_bound_by_guarded_code
 @pytest.mark.once
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user runs all tests")
 def test_as_an_ordinary_user():
-    options = ["-qpno:cacheprovider", f"--rootdir={ROOT}", f"-c{ROOT}/pyproject.toml"]
-    options += pytest_runs.without_others()
+    options = ["-qpno:cacheprovider", "-mnot nightly", f"--rootdir={ROOT}"]
+    options += [f"-c{ROOT}/pyproject.toml", *pytest_runs.without_others()]
     options += [str(Path(__file__).with_name(name)) for name in TESTS]
     run_as("ordinary", f"import pytest\nraise SystemExit(pytest.main({options}))", timeout=600)

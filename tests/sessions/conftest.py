@@ -1,5 +1,6 @@
 """Sessions in each place where code can run."""
 
+import contextlib
 import sys
 
 import pytest
@@ -23,31 +24,29 @@ def place(request):
 
 
 @pytest.fixture
-def make(place, tmp_path):
+def directory(tmp_path):
+    directory = tmp_path / "session"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def make(place, directory):
     """Make a session whose code may write below its directory."""
     if place == "sandbox":
         pytest.importorskip("sandlock")
-    made = []
-    opened = []
-    directory = tmp_path / "session"
-    directory.mkdir()
+    with contextlib.ExitStack() as stack:
 
-    def make(**options):
-        if place == "here":
-            options.setdefault("directory", directory)
-            policy = Policy(write=[str(directory)], packages=["numpy", "pandas"])
-            session = policy.session(**options)
-        else:
-            limits = {"output": options.pop("output")} if "output" in options else {}
-            sandbox = Sandbox(limits=Limits(**limits))
-            opened.append(sandbox)
-            session = sandbox.session(**options)
-        made.append(session)
-        return session
+        def make(**options):
+            if place == "here":
+                options.setdefault("directory", directory)
+                one = Policy(write=[str(directory)], packages=["numpy", "pandas"])
+            else:
+                limits = {"output": options.pop("output")} if "output" in options else {}
+                one = stack.enter_context(Sandbox(limits=Limits(**limits)))
+            return stack.enter_context(one.session(**options))
 
-    yield make
-    for one in (*made, *opened):
-        one.close()
+        yield make
 
 
 @pytest.fixture

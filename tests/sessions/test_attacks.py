@@ -13,9 +13,9 @@ import re
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
+from repository import SUPPORT
 
 
 def programs(text):
@@ -461,23 +461,19 @@ import asyncio.runners; asyncio.runners.events.new_event_loop = asyncio.new_even
 class Attempts:
     """A process that makes attempts, one after another; another one follows one that ended."""
 
-    SUPPORT = Path(__file__).parent.parent / "support"
     process = None
-
-    def begin(self):
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", "import attempts; attempts.main()"],
-            env={**os.environ, "PYTHONPATH": str(self.SUPPORT)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
 
     def __call__(self, place, places, code):
         if self.process is None or self.process.poll() is not None:
             self.end()
-            self.begin()
+            self.process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-c", "import attempts; attempts.main()"],
+                env={**os.environ, "PYTHONPATH": str(SUPPORT)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
         home, target = places
         asked = {"place": place, "home": home, "target": target, "code": code}
         self.process.stdin.write(json.dumps(asked) + "\n")

@@ -18,13 +18,6 @@ from fastaudit_rs import AuditDenied, Policy
 
 
 @pytest.fixture
-def directory(tmp_path):
-    directory = tmp_path / "session"
-    directory.mkdir()
-    return directory
-
-
-@pytest.fixture
 def session(directory):
     with Policy(write=[str(directory)]).session(directory=directory) as session:
         yield session

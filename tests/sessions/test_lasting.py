@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from waiting import until
+from watched import descendants
 
 if sys.platform != "linux":
     pytest.skip("it reads /proc", allow_module_level=True)
@@ -33,25 +34,11 @@ KINDS = (
 ENDLESS = "while True: pass"
 
 
-def children(process):
-    """The descendants of a process."""
-    found = []
-    for directory in Path("/proc").iterdir():
-        if directory.name.isdigit():
-            try:
-                stat = directory.joinpath("stat").read_text()
-            except OSError:
-                continue
-            if int(stat.rpartition(")")[2].split()[1]) == process:
-                found += [int(directory.name), *children(int(directory.name))]
-    return found
-
-
 def left():
     """All that a session could leave, in numbers."""
     gc.collect()
     return {
-        "processes": len(children(os.getpid())),
+        "processes": len(descendants()),
         "descriptors": len(os.listdir("/proc/self/fd")),
         "threads": threading.active_count(),
         "lines": sum(name.startswith("<step ") for name in linecache.cache),
@@ -60,8 +47,8 @@ def left():
     }
 
 
-def megabytes(process="self"):
-    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+def megabytes():
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
@@ -111,11 +98,11 @@ def test_many_steps(make, place, count):
     before = left()
     session = make(tools={"add": add, "fail": fail, "later": later})
     steps(session, WARM)
-    processes = [] if place == "here" else children(os.getpid())
+    processes = [] if place == "here" else descendants()
     warm, host = left(), megabytes()
     # A copy that has ended is waited for at the next step.
     warm["processes"] += len(processes) > 0
-    inside = sum(map(megabytes, processes))
+    inside = sum(each.megabytes for each in processes)
     steps(session, count)
     now = left()
     assert now.pop("objects") < warm.pop("objects") + 2000
@@ -123,7 +110,7 @@ def test_many_steps(make, place, count):
     assert megabytes() < host + 10
     if processes:
         # The copy for undo() is another one: the number is the same.
-        assert sum(map(megabytes, children(os.getpid()))) < inside + 20
+        assert sum(each.megabytes for each in descendants()) < inside + 20
     session.close()
     del session
     assert left()["lines"] == before["lines"]

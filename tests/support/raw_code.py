@@ -1,36 +1,21 @@
-"""Code without a guard in a sandbox, where the kernel alone says no, run by a host of some user."""
+"""Code without a guard in a sandbox, where the kernel alone says no."""
 
 import json
 import platform
-import textwrap
-from typing import Any
+import subprocess
+import sys
+import tempfile
+from typing import Any, NamedTuple
 
 import pytest
-from repository import ROOT
-from users import run_as
 
-#: A host: it runs the code of its first argument, and prints its last line, and that of `after`.
-HOST = """
-import json, os, resource, subprocess, sys, time
-sys.path.insert(0, {support!r})
-from sandboxes import LOOSE, of, running
-from fastaudit_rs import Limits, Network, Policy, Sandbox
-code, given = sys.argv[1:]
-before = None
-{before}
-with Sandbox(LOOSE.replace(network={network}), Limits(wall_seconds=30, {limits})) as sandbox:
-    sandbox.write_file("raw.py", code)
-    ran = sandbox.run(
-        "import subprocess, sys\\n"
-        "command = [sys.executable, '-I', 'raw.py', *sys.argv[1:]]\\n"
-        "sys.exit(subprocess.run(command).returncode)",
-        args=[given.replace("HOST", str(os.getpid()))],
-    )
-    told = json.loads(ran.stdout.splitlines()[-1]) if ran.stdout else None
-    after = None
-    {after}
-print(json.dumps({{"told": told, "before": before, "after": after, "returncode": ran.returncode,
-                   "killed_by": ran.killed_by, "stderr": ran.stderr}}))
+from fastaudit_rs import Sandbox
+from fastaudit_rs.results import Result
+
+#: Guarded code that runs raw code, and ends as that does.
+RUN = """
+import subprocess, sys
+sys.exit(subprocess.run([sys.executable, "-I", "raw.py", *sys.argv[1:]]).returncode)
 """
 
 #: For raw code that makes system calls by their numbers.
@@ -72,32 +57,23 @@ def program(code: str) -> str:
     return f"{SYSTEM_CALLS}{code}\nprint(json.dumps(answer), flush=True)\n"
 
 
-def raw(
-    user: str,
-    code: str,
-    given: str = "",
-    network: str = "False",
-    limits: str = "",
-    before: str = "",
-    after: str = "",
-) -> dict[str, Any]:
-    """Run raw code in a sandbox of this user, and return what it and its host told.
+class Raw(NamedTuple):
+    """What raw code told, its run, and the sandbox that it ran in."""
 
-    Args:
-        user: The user of the host.
-        code: The code: it tells its `answer`, which is `passed` unless it sets another.
-        given: Its argument; in it ``HOST`` stands for the number of the host.
-        network: The network of the policy, as an expression.
-        limits: The limits, as keyword arguments.
-        before: Statements of the host before the run.
-        after: Statements of the host after it, while the sandbox is there.
-    """
-    host = HOST.format(
-        support=str(ROOT / "tests/support"),
-        network=network,
-        limits=limits,
-        before=textwrap.dedent(before),
-        after=textwrap.indent(textwrap.dedent(after), "    ").strip(),
-    )
-    told: dict[str, Any] = json.loads(run_as(user, host, program(code), given))
-    return told
+    told: Any
+    ran: Result
+    sandbox: Sandbox
+
+
+def raw_in(sandbox: Sandbox, code: str, *args: object) -> Raw:
+    """Run raw code in a sandbox. It tells nothing if it was ended before."""
+    sandbox.write_file("raw.py", program(code))
+    ran = sandbox.run(RUN, args=list(map(str, args)))
+    return Raw(json.loads(ran.stdout.splitlines()[-1]) if ran.stdout else None, ran, sandbox)
+
+
+def told_outside(code: str, *args: object) -> Any:
+    """What raw code tells without a sandbox, in a directory of its own."""
+    command = [sys.executable, "-I", "-c", program(code), *map(str, args)]
+    with tempfile.TemporaryDirectory() as cwd:
+        return json.loads(subprocess.run(command, cwd=cwd, check=True, capture_output=True).stdout)

@@ -21,35 +21,20 @@ NAMES = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
 USERS = [pytest.param(name, marks=pytest.mark.slow if name == "root" else ()) for name in NAMES]
 
 
-def started(user: str, program: str, *args: str, home: str) -> "subprocess.Popen[str]":
-    """Start a Python program as this user, in a directory that `directory_of` made for it."""
-    command = [sys.executable, "-c", program, *args]
-    env = {**os.environ, "HOME": home, "TMPDIR": home, "PYTHONDONTWRITEBYTECODE": "1"}
-    if (number := _number(user)) is not None:
-        command = _as_user(number, command)
-    if user == "nameless":
-        del env["HOME"]
-    return subprocess.Popen(
-        command,
-        cwd=home,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def run_as(user: str, program: str, *args: str, timeout: float = 60) -> str:
     """Run a Python program as this user to its end, and return its output; a failure raises."""
+    command = [sys.executable, "-c", program, *args]
+    if (number := _number(user)) is not None:
+        command = _as_user(number, command)
     with directory_of(user) as home:
-        process = started(user, program, *args, home=home)
-        try:
-            out, err = process.communicate(timeout=timeout)
-        finally:
-            process.kill()
-            process.wait()
-    assert process.returncode == 0, f"exit {process.returncode}\n{out}\n{err}"
-    return out
+        env = {**os.environ, "HOME": home, "TMPDIR": home, "PYTHONDONTWRITEBYTECODE": "1"}
+        if user == "nameless":
+            del env["HOME"]
+        done = subprocess.run(
+            command, cwd=home, env=env, capture_output=True, text=True, timeout=timeout
+        )
+    assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The processes that a host started, watched by the host from outside while they run."""
+"""The processes that this one started, seen from outside, at a moment and while they run."""
 
 import contextlib
 import os
@@ -20,32 +20,57 @@ class Process(NamedTuple):
 
     number: int
     started: int
-    parent: int
     tasks: int
     seconds: float
     megabytes: int
+    has_ended: bool
+
+    @property
+    def files(self):
+        with contextlib.suppress(OSError):
+            return len(os.listdir(f"/proc/{self.number}/fd"))
+        return 0
+
+
+def descendants():
+    """The processes that this one started, and those that they did; also those that have ended."""
+    children = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+            one = Process(
+                number=int(name),
+                started=int(fields[STARTED]),
+                tasks=int(fields[TASKS]),
+                seconds=sum(map(int, fields[TIMES])) / os.sysconf("SC_CLK_TCK"),
+                megabytes=int(fields[PAGES]) * os.sysconf("SC_PAGESIZE") >> 20,
+                has_ended=fields[STATE] in "ZX",
+            )
+            children.setdefault(int(fields[PARENT]), []).append(one)
+    found = children.pop(os.getpid(), [])
+    for each in found:
+        found += children.pop(each.number, [])
+    return found
 
 
 class Watched(threading.Thread):
     """Watches the descendants of this process until `told` is called."""
 
-    def __init__(self) -> None:
-        """Begin to watch."""
+    def __init__(self):
         super().__init__(daemon=True)
         self._over = threading.Event()
-        self._most: Counter[str] = Counter()
-        self._seconds: dict[tuple[int, int], float] = {}
+        self._most = Counter()
+        self._seconds = {}
         #: The moments, and the processor time of all until then.
-        self._used: list[tuple[float, float]] = []
+        self._used = []
         self.start()
 
-    def run(self) -> None:
-        """Look, again and again."""
+    def run(self):
         while not self._over.wait(INTERVAL):
             self._look()
 
-    def told(self) -> dict[str, float]:
-        """Return the most that there was.
+    def told(self):
+        """The most that there was.
 
         Of ``"processes"`` and ``"tasks"``, which are processes and threads, the numbers of all; of
         ``"files"`` and ``"megabytes"`` those of one process; of ``"cores"`` those that all of them
@@ -62,43 +87,13 @@ class Watched(threading.Thread):
                     break
         return {**self._most, "cores": cores}
 
-    def _look(self) -> None:
-        found = list(_descendants())
-        now = {
-            "processes": len(found),
-            "tasks": sum(each.tasks for each in found),
-            "megabytes": max((each.megabytes for each in found), default=0),
-            "files": max((_files(each.number) for each in found), default=0),
-        }
-        self._most |= Counter(now)
-        for each in found:
-            self._seconds[each.number, each.started] = each.seconds
+    def _look(self):
+        found = [each for each in descendants() if not each.has_ended]
+        self._most |= Counter(
+            processes=len(found),
+            tasks=sum(each.tasks for each in found),
+            megabytes=max((each.megabytes for each in found), default=0),
+            files=max((each.files for each in found), default=0),
+        )
+        self._seconds |= {(each.number, each.started): each.seconds for each in found}
         self._used.append((time.monotonic(), sum(self._seconds.values())))
-
-
-def _descendants() -> list[Process]:
-    children: dict[int, list[Process]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as file:
-                fields = file.read().rpartition(")")[2].split()
-                if fields[STATE] not in "ZX":
-                    one = Process(
-                        number=int(name),
-                        started=int(fields[STARTED]),
-                        parent=int(fields[PARENT]),
-                        tasks=int(fields[TASKS]),
-                        seconds=sum(map(int, fields[TIMES])) / os.sysconf("SC_CLK_TCK"),
-                        megabytes=int(fields[PAGES]) * os.sysconf("SC_PAGESIZE") >> 20,
-                    )
-                    children.setdefault(one.parent, []).append(one)
-    found = children.pop(os.getpid(), [])
-    for each in found:
-        found += children.pop(each.number, [])
-    return found
-
-
-def _files(process: int) -> int:
-    with contextlib.suppress(OSError):
-        return len(os.listdir(f"/proc/{process}/fd"))
-    return 0
