@@ -342,14 +342,18 @@ def test_coroutine_functions_run_in_the_loop_of_arun(session):
     asyncio.run(main())
 
 
-def test_a_coroutine_function_raises_in_the_step(session):
-    async def fail(kind):
+@pytest.mark.parametrize("waits", ["", "await "], ids=["function", "coroutine function"])
+def test_a_tool_raises_in_the_step(session, waits):
+    def fail(kind):
         raise {"own": KeyError("k"), "other": asyncio.QueueFull("full")}[kind]
 
+    async def later(kind):
+        fail(kind)
+
     result = session.run(
-        "try:\n    await fail('own')\nexcept KeyError as error:\n    got = error.args\n"
-        "await fail('other')",
-        tools={"fail": fail},
+        f"try:\n    {waits}fail('own')\nexcept KeyError as error:\n    got = error.args\n"
+        f"{waits}fail('other')",
+        tools={"fail": later if waits else fail},
     )
     assert session.get("got") == ("k",)
     assert result.error.kind == "fastaudit_rs.ToolError"
