@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ._answers import Answer as Answer
 from ._native import Policy, _merged_approvals
@@ -80,13 +80,11 @@ class Approvals:
         os.replace(new, self.path)
 
 
-class _UpTo:
+class _UpTo(NamedTuple):
     """An ``on_ask`` in a sandbox, whose answers open no more than its kernel lets pass."""
 
-    __slots__ = ("ask", "held")
-
-    def __init__(self, ask: _Ask, held: Policy) -> None:
-        self.ask, self.held = ask, held
+    ask: _Ask
+    held: Policy
 
 
 def _nobody(denied: AuditDenied) -> None:

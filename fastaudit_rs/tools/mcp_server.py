@@ -48,6 +48,9 @@ from ..sessions.base import Session
 #: Opens the session of a client; it is closed when the client leaves.
 Opens = Callable[[], AbstractContextManager[Session]]
 
+#: Tells a client of progress: the characters so far, of how many, and the text since then.
+Report = Callable[[float, float | None, str | None], Awaitable[None]]
+
 SESSION = "mcp-session-id"
 
 #: The time between two notifications of progress, in seconds, and the characters of each.
@@ -115,7 +118,7 @@ def server(
         clients: _Clients = ctx.request_context.lifespan_context
         client = clients.of(ctx)
         try:
-            ran, restarted = await client.run(code, reset, _Progress(ctx.report_progress))
+            ran, restarted = await client.run(code, reset, ctx.report_progress)
         except (OSError, RuntimeError) as error:
             raise ToolError(str(error)) from error
         return tool_result(ran, restarted, max_chars)
@@ -137,12 +140,12 @@ class _Client:
         self._opening = threading.Lock()
         self._is_closed = False
 
-    async def run(self, code: str, reset: bool, progress: "_Progress") -> tuple[Result, bool]:
+    async def run(self, code: str, reset: bool, report: Report) -> tuple[Result, bool]:
         """Run a step; tell whether names of earlier ones were lost before."""
         async with self._one_at_a_time:
             # Not broken off: a session that is opened is closed later.
             session, restarted = await anyio.to_thread.run_sync(self._ready, reset)
-            return await _ran(session, code, progress), restarted
+            return await _ran(session, code, report), restarted
 
     def _ready(self, reset: bool) -> tuple[Session, bool]:
         """The session, able to run a step; and whether it had to begin anew for that."""
@@ -175,14 +178,33 @@ class _Client:
             self._stack.close()
 
 
-async def _ran(session: Session, code: str, progress: "_Progress") -> Result:
+async def _ran(session: Session, code: str, report: Report) -> Result:
     """Run a step, and tell of its output meanwhile. Cancelling it interrupts the step."""
     stream = session.stream(code)
-    telling = asyncio.ensure_future(progress.tell())
+    pieces: list[str] = []
+    has_more, ended = asyncio.Event(), asyncio.Event()
+
+    async def tell() -> None:
+        """Tell of pieces, not more often than a client can read them."""
+        told = 0
+        while pieces or not ended.is_set():
+            await has_more.wait()
+            has_more.clear()
+            text = "".join(pieces)
+            pieces.clear()
+            if text:
+                told += len(text)
+                await report(told, None, valid(cut(text, PIECE)))
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(ended.wait(), EVERY)
+
+    telling = asyncio.ensure_future(tell())
     try:
         async for output in stream:
-            progress.add(output.text)
-        progress.end()
+            pieces.append(output.text)
+            has_more.set()
+        ended.set()
+        has_more.set()
         await telling
         return stream.result
     finally:
@@ -190,39 +212,6 @@ async def _ran(session: Session, code: str, progress: "_Progress") -> Result:
         # The session can be used by the next call.
         with anyio.CancelScope(shield=True):
             await stream.aclose()
-
-
-class _Progress:
-    """The output of a step as notifications, not more often than a client can read them."""
-
-    def __init__(
-        self, report: Callable[[float, float | None, str | None], Awaitable[None]]
-    ) -> None:
-        self._report = report
-        self._written = 0
-        self._pieces: list[str] = []
-        self._has_more = asyncio.Event()
-        self._ended = asyncio.Event()
-
-    def add(self, text: str) -> None:
-        self._pieces.append(text)
-        self._has_more.set()
-
-    def end(self) -> None:
-        self._ended.set()
-        self._has_more.set()
-
-    async def tell(self) -> None:
-        while self._pieces or not self._ended.is_set():
-            await self._has_more.wait()
-            self._has_more.clear()
-            text = "".join(self._pieces)
-            self._pieces.clear()
-            if text:
-                self._written += len(text)
-                await self._report(self._written, None, valid(cut(text, PIECE)))
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), EVERY)
 
 
 class _Clients:

@@ -272,6 +272,10 @@ class TestOptions:
         assert first.endswith(f"(did you mean {near}?)") == (near is not None)
         assert usage.startswith(f"usage: {line.split(' --')[0]} [--write DIR]")
 
+    def test_a_value_that_is_missing(self, run):
+        first, *_ = run("%%audit --write\n1").err.splitlines()
+        assert first == "UsageError: argument --write: expected one argument"
+
     @pytest.mark.slow
     @pytest.mark.parametrize(
         ("code", "matches"),
