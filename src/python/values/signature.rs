@@ -1,13 +1,13 @@
 //! The number of arguments that a callback takes by position.
 //!
 //! `inspect.signature` knows it for everything, and takes longer than making a guard. So a Python
-//! function, a bound one and a `functools.partial` of these are looked at here first.
+//! function and a bound one are looked at here first.
 
 use std::sync::Mutex;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::{Once, intern, lock};
@@ -15,21 +15,8 @@ use crate::python::cpython::{ffi as raw, frames};
 
 /// Flags of code objects, <https://docs.python.org/3/library/inspect.html#code-objects-bit-flags>.
 const VARARGS: u32 = 0x4;
-const VARKEYWORDS: u32 = 0x8;
 /// Flags of a generator, a coroutine, an asynchronous generator: their results have not run yet.
 const NOT_PLAIN: u32 = 0x20 | 0x80 | 0x200;
-
-/// The classes of objects that stand for a function: `functools.partial` and bound methods.
-fn standing(py: Python<'_>) -> PyResult<&[Py<PyType>; 2]> {
-    static CLASSES: Once<[Py<PyType>; 2]> = Once::new();
-    CLASSES.get_or_try_init(py, || {
-        let class = |module: &str, name: &str| -> PyResult<Py<PyType>> {
-            let class = calling::import(py, module)?.attr(name)?;
-            Ok(class.cast_into::<PyType>()?.unbind())
-        };
-        Ok([class("functools", "partial")?, class("types", "MethodType")?])
-    })
-}
 
 /// The parameters of a callback: as many as are given by position, and perhaps one more, `calls`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,92 +29,58 @@ pub struct Takes {
 /// `None` for a generator or coroutine function, and if they cannot be told at once.
 pub fn of_plain(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Option<Takes>> {
     let py = callback.py();
-    let [partial, method] = standing(py)?;
-    let mut callback = callback.clone();
-    let mut keywords = None;
-    let mut bound = 0;
-    if callback.get_type().is(partial) {
-        bound += callback.attr(intern!(py, "args"))?.cast::<PyTuple>()?.len();
-        let named = callback.attr(intern!(py, "keywords"))?;
-        keywords = Some(named.cast_into::<PyDict>()?);
-        callback = callback.attr(intern!(py, "func"))?;
-    }
-    if callback.get_type().is(method) {
-        bound += 1;
-        callback = callback.attr(intern!(py, "__func__"))?;
-    }
-    if !raw::is_python_function(&callback) {
+    let is_method = callback.get_type().is(method_class(py)?);
+    let function = match is_method {
+        true => callback.attr(intern!(py, "__func__"))?,
+        false => callback.clone(),
+    };
+    if !raw::is_python_function(&function) {
         return Ok(None);
     }
     // An attribute there may say that it is another kind of function, or wraps one.
-    let said = callback.attr(intern!(py, "__dict__"))?;
+    let said = function.attr(intern!(py, "__dict__"))?;
     if !said.cast::<PyDict>().is_ok_and(|said| said.is_empty()) {
         return Ok(None);
     }
-    of_function(&callback, bound, keywords.as_ref(), given)
+    let code = frames::function_code(&function);
+    let asked = (frames::function_defaults(&function), is_method, given);
+    match last(&code, asked) {
+        Some(takes) => Ok(Some(takes)),
+        None => of_code(&code, asked),
+    }
 }
 
-fn of_function(
-    function: &Bound<'_, PyAny>,
-    bound: usize,
-    keywords: Option<&Bound<'_, PyDict>>,
-    given: usize,
-) -> PyResult<Option<Takes>> {
-    let py = function.py();
-    let code = frames::function_code(function);
-    let defaults = frames::function_defaults(function);
-    let asked = (defaults, bound, given);
-    if keywords.is_none()
-        && let Some(takes) = last(&code, asked)
-    {
-        return Ok(Some(takes));
-    }
+fn method_class(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    static CLASS: Once<Py<PyAny>> = Once::new();
+    let find = || calling::import(py, "types")?.attr("MethodType").map(Bound::unbind);
+    Ok(CLASS.get_or_try_init(py, find)?.bind(py))
+}
+
+fn of_code(code: &Bound<'_, PyAny>, asked: Asked) -> PyResult<Option<Takes>> {
+    let py = code.py();
     let number = |name: &Bound<'_, PyString>| code.attr(name)?.extract::<usize>();
     let flags: u32 = code.attr(intern!(py, "co_flags"))?.extract()?;
-    let count = number(intern!(py, "co_argcount"))?;
+    let most = number(intern!(py, "co_argcount"))?;
     let named_only = number(intern!(py, "co_kwonlyargcount"))?;
     if flags & NOT_PLAIN != 0 || named_only > 0 {
         return Ok(None);
     }
+    let (defaults, is_method, given) = asked;
+    let given = given + usize::from(is_method);
+    let takes = |arguments: usize| {
+        let has_room = arguments <= most || flags & VARARGS != 0;
+        arguments + defaults >= most && has_room
+    };
     let names = code.attr(intern!(py, "co_varnames"))?;
     let names = names.cast::<PyTuple>()?;
-    let first_default = count - defaults.min(count);
-    let is_given = |position: usize| -> PyResult<bool> {
-        match keywords {
-            Some(keywords) => keywords.contains(names.get_item(position)?),
-            None => Ok(false),
-        }
-    };
-    let mut most = count;
-    let mut least = 0;
-    let mut by_name = 0;
-    for position in 0..count {
-        if is_given(position)? {
-            by_name += 1;
-            most = most.min(position);
-        } else if position < first_default {
-            least = position + 1;
-        }
-    }
-    let unknown = keywords.is_some_and(|keywords| keywords.len() > by_name);
-    if unknown && flags & VARKEYWORDS == 0 {
-        return Ok(None);
-    }
-    let takes = |arguments: usize| {
-        let arguments = arguments + bound;
-        let has_room = arguments <= most || (flags & VARARGS != 0 && most == count);
-        arguments >= least && has_room
-    };
-    let is_named_calls = bound + given < most && names.get_item(bound + given)?.equals("calls")?;
+    let is_named_calls = given < most && names.get_item(given)?.equals("calls")?;
     let takes = Takes { given: takes(given), more: takes(given + 1), is_named_calls };
-    if keywords.is_none() {
-        note_last(&code, asked, takes);
-    }
+    note_last(code, asked, takes);
     Ok(Some(takes))
 }
 
-/// The number of a function's defaults, of bound arguments and of given ones.
-type Asked = (usize, usize, usize);
+/// The number of a function's defaults, whether it is a bound method, the number of given arguments.
+type Asked = (usize, bool, usize);
 
 /// The last question and its answer: hosts make many guards with one callback.
 static LAST: Mutex<Option<(Py<PyAny>, Asked, Takes)>> = Mutex::new(None);
@@ -155,8 +108,8 @@ pub fn of_any(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Takes> {
         // Some native functions have no signature. They get the benefit of the doubt; a `partial`
         // has none if its arguments do not fit.
         Err(error) if error.is_instance_of::<PyValueError>(py) => {
-            let [partial, _] = standing(py)?;
-            let fits = !callback.get_type().is(partial);
+            let partial = calling::import(py, "functools")?.attr("partial")?;
+            let fits = !callback.get_type().is(&partial);
             return Ok(Takes { given: fits, more: false, is_named_calls: false });
         }
         Err(error) => return Err(error),
