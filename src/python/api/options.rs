@@ -108,19 +108,17 @@ pub fn configure<'py>(
     allowed.policy = allowed.policy.keeping(&governing::files());
     setup::install(py)?;
     prepare(py, &allowed, question.is_some())?;
-    let approvals = question.map(|question| question.approvals(py, &allowed.policy));
-    let approvals = approvals.transpose()?;
+    if let Some((approvals, kept)) = &question {
+        approvals.begin(py, kept, &allowed.policy)?;
+    }
     tempfile::look_again(py);
     if let Some(free) = free {
         monitor::install(py, free)?;
     }
     drop(turn);
     let data = options.get("data").map_or_else(|| py.None(), |data| data.clone().unbind());
-    let mut config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
-    if approvals.is_some() {
-        config = config.asking(approvals);
-    }
-    Py::new(py, config)
+    let config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
+    Py::new(py, config.asking(question.map(|(approvals, _)| approvals)))
 }
 
 /// Installs and imports what a policy needs beside the hook.
