@@ -44,23 +44,16 @@ pub struct Entry {
     pub call_chain: Vec<String>,
     /// `None` if it is allowed; `Some(None)` if the event is denied as such.
     pub denied: Option<Option<Why>>,
-    pub count: u64,
+    pub count: AtomicU64,
     pub tool: Option<String>,
     /// The line of the log for each such decision.
     pub line: String,
 }
 
 impl Entry {
-    pub fn copy(&self, py: Python<'_>) -> Self {
-        Self {
-            event: self.event.clone(),
-            args: self.args.clone_ref(py),
-            needs: self.needs.clone(),
-            call_chain: self.call_chain.clone(),
-            tool: self.tool.clone(),
-            line: String::new(),
-            ..*self
-        }
+    /// How often it was seen so far.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
     }
 
     /// `"allowed"`, the field of the policy that denies it, or `"denied"`.
@@ -84,7 +77,7 @@ pub struct Recorder {
 pub struct SeenOperation {
     /// The position of each among the entries, by its key.
     places: AHashMap<u64, usize>,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<Arc<Entry>>,
     pub dropped: u64,
 }
 
@@ -94,12 +87,12 @@ impl Recorder {
     }
 
     pub fn count(&self, key: u64, records: &Records) -> bool {
-        let mut seen = self.seen();
+        let seen = self.seen();
         let Some(&place) = seen.places.get(&key) else {
             return false;
         };
-        let entry = &mut seen.entries[place];
-        entry.count += 1;
+        let entry = &seen.entries[place];
+        entry.count.fetch_add(1, Ordering::Relaxed);
         if let Some(log) = &records.log {
             write_line(log, &entry.line);
         }
@@ -112,11 +105,11 @@ impl Recorder {
         }
         let mut seen = self.seen();
         if let Some(&place) = seen.places.get(&key) {
-            seen.entries[place].count += 1;
+            seen.entries[place].count.fetch_add(1, Ordering::Relaxed);
         } else if seen.entries.len() < MAX_KEPT {
             let place = seen.entries.len();
             seen.places.insert(key, place);
-            seen.entries.push(entry);
+            seen.entries.push(Arc::new(entry));
         } else {
             seen.dropped += 1;
         }
