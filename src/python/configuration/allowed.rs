@@ -227,7 +227,9 @@ pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
     if oks.is_instance_of::<PyDict>() {
         return Err(errors::oks_not_paths(oks));
     }
-    let items = oks.iterate().map_err(|error| errors::oks_not_iterable(oks, error))?;
+    let items = oks
+        .iterate()
+        .map_err(|error| errors::unless_wrong_type(py, error, || errors::oks_not_paths(oks)))?;
     let mut roots = Roots::new();
     let mut names = Vec::new();
     let mut are_there = true;
@@ -240,8 +242,7 @@ pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
             names.push(PyString::new(py, "."));
             continue;
         }
-        let mut path = calling::fs_path(&item)
-            .map_err(|error| errors::root_not_a_path(index, &item, error))?;
+        let mut path = decode::path_at("oks", index, &item)?;
         let read = |path: &Bound<'_, PyAny>| {
             decode::root_name(path).map_err(|error| errors::root_unreadable(index, path, error))
         };

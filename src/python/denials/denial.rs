@@ -56,7 +56,9 @@ pub struct Hint {
 // cycle.
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Denial")]
 pub struct Denial {
+    #[pyo3(get)]
     pub event: Cow<'static, str>,
+    #[pyo3(get, name = "event_args")]
     pub args: Py<PyTuple>,
     message: OnceLock<Py<PyString>>,
     first_line: Option<FirstLine>,
@@ -239,7 +241,7 @@ impl Denial {
     }
 
     /// Frames that were left no longer know their callers, so the longest chain seen counts.
-    pub(super) fn chain_of(&self, traceback: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    pub fn chain_of(&self, traceback: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         let py = traceback.py();
         let Some(sites) = self.legacy_sites() else {
             return self.chain_of_frames(traceback);
@@ -269,11 +271,6 @@ impl Denial {
         }
         self.keep_chain(&chain);
         Ok(chain)
-    }
-
-    /// Notes the call chain of an exception that is about to lose its traceback.
-    pub fn keep_chain_of(&self, traceback: &Bound<'_, PyAny>) {
-        let _ = self.chain_of(traceback);
     }
 
     /// Notes the call chain while the denied operation is still going on.

@@ -32,6 +32,14 @@ pub fn wrong_type_write(
     ))
 }
 
+/// The error of reading an argument; if it says that the type is wrong, in our words.
+pub fn unless_wrong_type(py: Python<'_>, error: PyErr, wrong: impl FnOnce() -> PyErr) -> PyErr {
+    match error.is_instance_of::<PyTypeError>(py) {
+        true => wrong(),
+        false => error,
+    }
+}
+
 pub fn without_monitor(argument: &str) -> PyErr {
     PyRuntimeError::new_err(format!("{argument} requires monitor_calls=True"))
 }
@@ -47,13 +55,6 @@ pub fn oks_is_one_path(oks: &Bound<'_, PyAny>) -> PyErr {
         type_name(oks),
         shown(oks)
     ))
-}
-
-pub fn oks_not_iterable(oks: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
-    if !cause.is_instance_of::<PyTypeError>(oks.py()) {
-        return cause;
-    }
-    oks_not_paths(oks)
 }
 
 pub fn oks_not_paths(oks: &Bound<'_, PyAny>) -> PyErr {
@@ -77,13 +78,6 @@ pub fn oks_not_paths(oks: &Bound<'_, PyAny>) -> PyErr {
 
 pub fn root_empty(index: usize) -> PyErr {
     PyValueError::new_err(format!("oks[{index}] must not be empty: '.' is the current directory"))
-}
-
-pub fn root_not_a_path(index: usize, item: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
-    if !cause.is_instance_of::<PyTypeError>(item.py()) {
-        return cause;
-    }
-    wrong_type(&format!("oks[{index}]"), "str, bytes or os.PathLike", item)
 }
 
 pub fn root_unreadable(index: usize, path: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
