@@ -157,6 +157,9 @@ pub fn violation(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     classes::of_package(py, &VIOLATION, "fastaudit_rs.denied", "SandboxViolation")
 }
 
+#[doc = doc!("_raise_violations")]
+#[pyfunction]
+#[pyo3(name = "_raise_violations")]
 pub fn raise_violations() {
     RAISES_VIOLATIONS.store(true, Ordering::Relaxed);
 }
