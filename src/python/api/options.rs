@@ -68,10 +68,11 @@ pub fn configure<'py>(
         let callback = options.some(name);
         callback.map(|callback| callbacks::read(callback, contract, rules)).transpose()
     };
-    let callbacks = Callbacks {
+    let mut callbacks = Callbacks {
         before_deny: read("before_deny", &callbacks::BEFORE_DENY)?,
         on_call: read("on_call", &callbacks::ON_CALL)?,
         on_denied: read("on_denied", &callbacks::ON_DENIED)?,
+        approvals: None,
     };
     if callbacks.on_call.is_some() && !monitor_calls {
         return Err(errors::without_monitor("on_call"));
@@ -108,8 +109,9 @@ pub fn configure<'py>(
     allowed.policy = allowed.policy.keeping(&governing::files());
     setup::install(py)?;
     prepare(py, &allowed, question.is_some())?;
-    if let Some((approvals, kept)) = &question {
-        approvals.begin(py, kept, &allowed.policy)?;
+    if let Some((approvals, kept)) = question {
+        approvals.begin(py, &kept, &allowed.policy)?;
+        callbacks.approvals = Some(approvals);
     }
     tempfile::look_again(py);
     if let Some(free) = free {
@@ -118,7 +120,7 @@ pub fn configure<'py>(
     drop(turn);
     let data = options.get("data").map_or_else(|| py.None(), |data| data.clone().unbind());
     let config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
-    Py::new(py, config.asking(question.map(|(approvals, _)| approvals)))
+    Py::new(py, config)
 }
 
 /// Installs and imports what a policy needs beside the hook.

@@ -41,10 +41,6 @@ impl Callback {
         self.function.bind(py)
     }
 
-    pub fn clone_ref(&self, py: Python<'_>) -> Self {
-        Self { function: self.function.clone_ref(py), takes_calls: self.takes_calls }
-    }
-
     /// Calls it, with the tracked calls if it takes them.
     pub fn call<'py>(&self, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
         let py = args.py();
