@@ -22,21 +22,12 @@ use crate::python::values::errors::{self, as_list, suggestion};
 const NATIVE: &str = "True, False, 'unjudged' or an iterable of modules";
 const IMPORTED: &str = "True, False, an iterable of modules or a dict of 'allow' and 'block'";
 
-/// Sets a field, but for `on_violation` if it is a function: the policy does this itself.
+/// Sets a field, which messages name by `key`, but for `on_violation` if it is a function: the policy
+/// does this itself.
 ///
 /// # Errors
 /// `TypeError` and `ValueError`, which name the field and what it accepts.
-pub fn set<S>(into: &mut S, field: &Field<S>, given: &Bound<'_, PyAny>) -> PyResult<()> {
-    set_named(into, field, field.name, given)
-}
-
-/// The same for a field that messages name so.
-fn set_named<S>(
-    into: &mut S,
-    field: &Field<S>,
-    key: &str,
-    given: &Bound<'_, PyAny>,
-) -> PyResult<()> {
+pub fn set<S>(into: &mut S, field: &Field<S>, key: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
     let iterable = |items: &Items| format!("an iterable of {}", items.many);
     match &field.kind {
         FieldKind::Places(at, items) => {
@@ -150,7 +141,7 @@ fn imports(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Imports> {
                 "{field} has the unknown key {key:?}: the keys are 'allow', 'block'{near}"
             )));
         };
-        set_named(&mut imports, field, &format!("imports['{key}']"), &value)?;
+        set(&mut imports, field, &format!("imports['{key}']"), &value)?;
     }
     Ok(imports)
 }
@@ -264,7 +255,7 @@ impl PyNetwork {
         let mut rules = NetworkRules::default();
         for field in &NETWORK {
             if let Some(value) = given.get(field.name) {
-                set(&mut rules, field, value)?;
+                set(&mut rules, field, field.name, value)?;
             }
         }
         rules.validate().map_err(|error| PyValueError::new_err(error.to_string()))?;

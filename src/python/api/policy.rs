@@ -83,12 +83,12 @@ impl PyPolicy {
     /// # Errors
     /// `TypeError` and `ValueError`, which name the field and the values that it accepts.
     pub fn set(&mut self, field: &Field<Spec>, given: &Bound<'_, PyAny>) -> PyResult<()> {
-        if !matches!(field.kind, FieldKind::OnViolation(_)) {
-            return fields::set(&mut self.spec, field, given);
+        let is_on_violation = matches!(field.kind, FieldKind::OnViolation(_));
+        if is_on_violation {
+            self.on_violation = None;
         }
-        self.on_violation = None;
-        if !given.is_callable() {
-            return fields::set(&mut self.spec, field, given);
+        if !is_on_violation || !given.is_callable() {
+            return fields::set(&mut self.spec, field, field.name, given);
         }
         callbacks::read(given, &callbacks::ON_VIOLATION, RuleSet::Classic)?;
         self.spec.on_violation = OnViolation::Call;

@@ -137,14 +137,13 @@ pub fn merged_approvals(text: &str, more: &Bound<'_, PyDict>, never: bool) -> Py
     let mut added = Spec::default();
     for (field, value) in more {
         let field = fields::named(&FIELDS, field.cast::<PyString>()?.to_str()?)?;
-        let rules = value.cast::<PyDict>();
-        match rules {
+        let value = match value.cast::<PyDict>() {
             Ok(rules) if matches!(field.kind, FieldKind::Network(_)) => {
-                let network = more.py().get_type::<PyNetwork>().invoke((), Some(rules))?;
-                fields::set(&mut added, field, &network)?;
+                more.py().get_type::<PyNetwork>().invoke((), Some(rules))?
             }
-            _ => fields::set(&mut added, field, &value)?,
-        }
+            _ => value,
+        };
+        fields::set(&mut added, field, field.name, &value)?;
     }
     approved::check(&added).map_err(|error| wrong(error.to_string()))?;
     let into = match never {

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use ahash::AHashMap;
 use pyo3::prelude::*;
@@ -118,9 +117,8 @@ impl Recorder {
 
 /// Writes a line of the decision log. A full disk stops nobody.
 fn write_line(log: &Mutex<LogFile>, rest: &str) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0.0, |now| now.as_secs_f64());
-    let line = format!("{{\"version\":{VERSION},\"time\":{now:.6},{rest}}}\n");
+    let (seconds, micros) = audit_log::now();
+    let line = format!("{{\"version\":{VERSION},\"time\":{seconds}.{micros:06},{rest}}}\n");
     let log = lock(log);
     let _ = log.append(line.as_bytes(), audit_log::PATIENCE);
 }
@@ -284,7 +282,7 @@ impl Log {
         denial: &Bound<'py, PyAny>,
         why: Option<Why>,
     ) -> Option<Bound<'py, PyAny>> {
-        let mut denials = self.denials();
+        let mut denials = lock(&self.denials);
         let Denials { kept, total, last } = &mut *denials;
         *total += 1;
         let last_alike = why.and_then(|why| last.iter_mut().find(|(own, _)| own.is_alike(why)));
@@ -301,16 +299,12 @@ impl Log {
         earlier
     }
 
-    fn denials(&self) -> MutexGuard<'_, Denials> {
-        lock(&self.denials)
-    }
-
     pub fn total(&self) -> usize {
-        self.denials().total
+        lock(&self.denials).total
     }
 
     pub fn kept<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
-        let denials = self.denials();
+        let denials = lock(&self.denials);
         let kept = denials.kept.iter();
         kept.map(|denial| denial.bind(py).clone()).collect()
     }
