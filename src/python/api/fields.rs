@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString, PyTuple};
@@ -68,8 +69,6 @@ pub fn set<S>(into: &mut S, field: &Field<S>, key: &str, given: &Bound<'_, PyAny
 }
 
 pub fn get<'py, S>(py: Python<'py>, of: &S, field: &Field<S>) -> PyResult<Bound<'py, PyAny>> {
-    let bool = |value: bool| PyBool::new(py, value).to_owned().into_any();
-    let name = |name: Option<&str>| Ok(name.into_pyobject(py)?.into_any());
     match &field.kind {
         FieldKind::Places(at, _) => match (at.get)(of) {
             Where::Anywhere => Ok(py.None().into_bound(py)),
@@ -80,26 +79,28 @@ pub fn get<'py, S>(py: Python<'py>, of: &S, field: &Field<S>) -> PyResult<Bound<
         }
         FieldKind::Choice(at, _) => from_choice(py, (at.get)(of)),
         FieldKind::Switch(at, switch) => {
-            name(name_of(&switch.values(), &(at.get)(of).has(*switch)))
+            name_of(&switch.values(), &(at.get)(of).has(*switch)).into_bound_py_any(py)
         }
-        FieldKind::Flag(at) => Ok(bool(*(at.get)(of))),
-        FieldKind::Bytes(at) => Ok((at.get)(of).into_pyobject(py)?.into_any()),
-        FieldKind::Count(at) => Ok((at.get)(of).into_pyobject(py)?.into_any()),
+        FieldKind::Flag(at) => (at.get)(of).into_bound_py_any(py),
+        FieldKind::Bytes(at) => (at.get)(of).into_bound_py_any(py),
+        FieldKind::Count(at) => (at.get)(of).into_bound_py_any(py),
         FieldKind::Ports(at) => {
             let Some(ports) = (at.get)(of) else {
                 return Ok(py.None().into_bound(py));
             };
             let ports = ports.iter().map(|ports| match ports.single() {
-                Some(port) => Ok(port.into_pyobject(py)?.into_any()),
-                None => Ok(PyString::new(py, &ports.to_string()).into_any()),
+                Some(port) => port.into_bound_py_any(py),
+                None => ports.to_string().into_bound_py_any(py),
             });
             Ok(PyTuple::new(py, ports.collect::<PyResult<Vec<_>>>()?)?.into_any())
         }
         FieldKind::Native { get, .. } => match get(of) {
             Some(native) => from_choice(py, native),
-            None => name(Some(UNJUDGED)),
+            None => UNJUDGED.into_bound_py_any(py),
         },
-        FieldKind::OnViolation(at) => name(name_of(&OnViolation::NAMED, (at.get)(of))),
+        FieldKind::OnViolation(at) => {
+            name_of(&OnViolation::NAMED, (at.get)(of)).into_bound_py_any(py)
+        }
         FieldKind::Imports(at) => match (at.get)(of) {
             imports if imports.block.is_empty() => from_choice(py, &imports.allow),
             imports => {
@@ -111,10 +112,10 @@ pub fn get<'py, S>(py: Python<'py>, of: &S, field: &Field<S>) -> PyResult<Bound<
             }
         },
         FieldKind::Network(at) => match (at.get)(of) {
-            NetworkUse::All(all) => Ok(bool(*all)),
+            NetworkUse::All(all) => all.into_bound_py_any(py),
             NetworkUse::Rules(rules) => {
                 let rules = (**rules).clone();
-                Ok(Bound::new(py, PyNetwork { rules })?.into_any())
+                PyNetwork { rules }.into_bound_py_any(py)
             }
         },
     }
@@ -122,7 +123,7 @@ pub fn get<'py, S>(py: Python<'py>, of: &S, field: &Field<S>) -> PyResult<Bound<
 
 fn from_choice<'py>(py: Python<'py>, choice: &Choice) -> PyResult<Bound<'py, PyAny>> {
     match choice {
-        Choice::All(all) => Ok(PyBool::new(py, *all).to_owned().into_any()),
+        Choice::All(all) => all.into_bound_py_any(py),
         Choice::Named(names) => Ok(PyTuple::new(py, names)?.into_any()),
     }
 }

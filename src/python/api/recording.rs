@@ -66,12 +66,8 @@ impl Observer {
     }
 
     fn __getattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
-        let class = slf.py().get_type::<Recording>();
-        let text = name.to_string_lossy();
-        if !text.starts_with('_') && class.has_attr(name)? {
-            return Err(wrong_calls::of_the_guard(CALL, &text));
-        }
-        wrong_calls::no_attribute(slf.as_any(), name)
+        let guards = slf.py().get_type::<Recording>();
+        wrong_calls::no_attribute(slf.as_any(), &guards, CALL, name)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
