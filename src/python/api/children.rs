@@ -13,6 +13,7 @@ use crate::policy::written::spec::NetworkUse;
 use crate::python::api::installed;
 use crate::python::api::policy::PyPolicy;
 use crate::python::cpython::{ffi as raw, process};
+use crate::python::values::errors;
 use crate::python::wrapped::workers;
 
 #[doc = doc!("_Children")]
@@ -34,7 +35,7 @@ impl Children {
     fn confine(&self, policy: &Bound<'_, PyPolicy>, memory_files: bool) -> PyResult<()> {
         let network = &policy.get().spec().network;
         let filters = filter::filters(network, memory_files).map_err(refused)?;
-        privileges::drop_all().map_err(os_error)?;
+        privileges::drop_all().map_err(errors::of_system)?;
         filter::apply(&filters).map_err(refused)?;
         if matches!(network, NetworkUse::All(false)) {
             filter::note_no_network();
@@ -64,7 +65,7 @@ impl Children {
             }
             PyResult::Ok(waited)
         })?;
-        Ok(waited.map_err(os_error)?.unwrap_or(1))
+        Ok(waited.map_err(errors::of_system)?.unwrap_or(1))
     }
 
     #[doc = doc!("_Children.status_or_word")]
@@ -79,7 +80,7 @@ impl Children {
                 waited
             })
         });
-        waited?.map_err(os_error)
+        waited?.map_err(errors::of_system)
     }
 
     #[doc = doc!("_Children.end")]
@@ -107,10 +108,6 @@ fn refused(error: seccompiler::Error) -> PyErr {
     PyOSError::new_err(format!("the filter of system calls: {error}"))
 }
 
-fn os_error(error: rustix::io::Errno) -> PyErr {
-    PyOSError::new_err((error.raw_os_error(), error.to_string()))
-}
-
 #[doc = doc!("_Child")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Child")]
 pub struct Child {}
@@ -121,7 +118,7 @@ impl Child {
     fn new(py: Python<'_>, children: &Bound<'_, Children>) -> PyResult<Self> {
         installed::check_none(py)?;
         workers::note_confined();
-        set_parent_process_death_signal(Some(Signal::KILL)).map_err(os_error)?;
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(errors::of_system)?;
         landlock::keep_signals_inside(&children.get().signals)?;
         Ok(Self {})
     }

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use crate::kernel::{descriptors, landlock, privileges};
 use crate::python::cpython::once::lock;
 use crate::python::cpython::{ffi as raw, process};
+use crate::python::values::errors;
 
 #[doc = doc!("_hold_sockets")]
 #[pyfunction]
@@ -43,10 +44,7 @@ pub fn hold_sockets(
 #[pyo3(name = "_descriptor_of")]
 pub fn descriptor_of(thread: i32, descriptor: i32) -> PyResult<i32> {
     let taken = descriptors::of_thread(thread, descriptor);
-    let numbered = |error: rustix::io::Errno| {
-        PyOSError::new_err((error.raw_os_error(), std::io::Error::from(error).to_string()))
-    };
-    Ok(taken.map_err(numbered)?.into_raw_fd())
+    Ok(taken.map_err(errors::of_system)?.into_raw_fd())
 }
 
 #[doc = doc!("_listeners")]

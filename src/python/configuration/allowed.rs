@@ -65,8 +65,7 @@ impl Stated {
 impl Allowed {
     /// The permissions by the rules of fastaudit 0.1, with these roots.
     pub fn below(roots: ApprovedRoots) -> Self {
-        let policy = Policy::new(roots.roots);
-        Self::of(policy, roots.are_there, roots.names)
+        Self::of(Policy::new(roots.roots), roots.are_there, roots.names)
     }
 
     /// The permissions by the rules of fastaudit 0.2, with these roots; `None` for all paths.
@@ -84,7 +83,8 @@ impl Allowed {
         Self::of(policy, roots.are_there, roots.names)
     }
 
-    fn of(policy: Policy, are_there: bool, oks: Py<PyTuple>) -> Self {
+    /// Those of a policy alone; `oks` names its roots.
+    pub fn of(policy: Policy, are_there: bool, oks: Py<PyTuple>) -> Self {
         Self {
             policy,
             are_there,

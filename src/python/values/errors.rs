@@ -41,6 +41,12 @@ pub fn unless_wrong_type(py: Python<'_>, error: PyErr, wrong: impl FnOnce() -> P
     }
 }
 
+/// `OSError` with the number and the text of the system.
+pub fn of_system(error: rustix::io::Errno) -> PyErr {
+    let text = std::io::Error::from(error).to_string();
+    PyOSError::new_err((error.raw_os_error(), text))
+}
+
 pub fn without_monitor(argument: &str) -> PyErr {
     PyRuntimeError::new_err(format!("{argument} requires monitor_calls=True"))
 }
