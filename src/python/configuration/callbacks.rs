@@ -134,7 +134,7 @@ fn look(callback: &Bound<'_, PyAny>, contract: &Contract) -> PyResult<Takes> {
 // The number of arguments that a callback takes by position.
 //
 // `inspect.signature` knows it for everything, and takes longer than making a guard. So a Python
-// function and a bound one are looked at here first.
+// function, a bound one and a `functools.partial` of positional arguments are looked at here first.
 
 /// Flags of code objects, <https://docs.python.org/3/library/inspect.html#code-objects-bit-flags>.
 const VARARGS: u32 = 0x4;
@@ -152,11 +152,19 @@ struct Takes {
 /// `None` for a generator or coroutine function, and if they cannot be told at once.
 fn of_plain(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Option<Takes>> {
     let py = callback.py();
-    let is_method = callback.get_type().is(method_class(py)?);
-    let function = match is_method {
-        true => callback.attr(intern!(py, "__func__"))?,
-        false => callback.clone(),
-    };
+    let [partial, method] = standing(py)?;
+    let (mut function, mut bound) = (callback.clone(), 0);
+    if function.get_type().is(partial) {
+        if !function.attr(intern!(py, "keywords"))?.cast::<PyDict>()?.is_empty() {
+            return Ok(None);
+        }
+        bound += function.attr(intern!(py, "args"))?.cast::<PyTuple>()?.len();
+        function = function.attr(intern!(py, "func"))?;
+    }
+    if function.get_type().is(method) {
+        bound += 1;
+        function = function.attr(intern!(py, "__func__"))?;
+    }
     if !raw::is_python_function(&function) {
         return Ok(None);
     }
@@ -166,17 +174,21 @@ fn of_plain(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Option<Takes>
         return Ok(None);
     }
     let code = frames::function_code(&function);
-    let asked = (frames::function_defaults(&function), is_method, given);
+    let asked = (frames::function_defaults(&function), bound, given);
     match last(&code, asked) {
         Some(takes) => Ok(Some(takes)),
         None => of_code(&code, asked),
     }
 }
 
-fn method_class(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
-    static CLASS: Once<Py<PyAny>> = Once::new();
-    let find = || calling::import(py, "types")?.attr("MethodType").map(Bound::unbind);
-    Ok(CLASS.get_or_try_init(py, find)?.bind(py))
+/// The classes of objects that stand for a function: `functools.partial` and bound methods.
+fn standing(py: Python<'_>) -> PyResult<&[Py<PyAny>; 2]> {
+    static CLASSES: Once<[Py<PyAny>; 2]> = Once::new();
+    CLASSES.get_or_try_init(py, || {
+        let partial = calling::import(py, "functools")?.attr("partial")?;
+        let method = calling::import(py, "types")?.attr("MethodType")?;
+        Ok([partial.unbind(), method.unbind()])
+    })
 }
 
 fn of_code(code: &Bound<'_, PyAny>, asked: Asked) -> PyResult<Option<Takes>> {
@@ -188,8 +200,8 @@ fn of_code(code: &Bound<'_, PyAny>, asked: Asked) -> PyResult<Option<Takes>> {
     if flags & NOT_PLAIN != 0 || named_only > 0 {
         return Ok(None);
     }
-    let (defaults, is_method, given) = asked;
-    let given = given + usize::from(is_method);
+    let (defaults, bound, given) = asked;
+    let given = bound + given;
     let takes = |arguments: usize| {
         let has_room = arguments <= most || flags & VARARGS != 0;
         arguments + defaults >= most && has_room
@@ -202,8 +214,8 @@ fn of_code(code: &Bound<'_, PyAny>, asked: Asked) -> PyResult<Option<Takes>> {
     Ok(Some(takes))
 }
 
-/// The number of a function's defaults, whether it is a bound method, the number of given arguments.
-type Asked = (usize, bool, usize);
+/// The number of a function's defaults, of bound arguments and of given ones.
+type Asked = (usize, usize, usize);
 
 /// The last question and its answer: hosts make many guards with one callback.
 static LAST: Mutex<Option<(Py<PyAny>, Asked, Takes)>> = Mutex::new(None);
@@ -231,8 +243,8 @@ fn of_any(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Takes> {
         // Some native functions have no signature. They get the benefit of the doubt; a `partial`
         // has none if its arguments do not fit.
         Err(error) if error.is_instance_of::<PyValueError>(py) => {
-            let partial = calling::import(py, "functools")?.attr("partial")?;
-            let fits = !callback.get_type().is(&partial);
+            let [partial, _] = standing(py)?;
+            let fits = !callback.get_type().is(partial);
             return Ok(Takes { given: fits, more: false, is_named_calls: false });
         }
         Err(error) => return Err(error),
