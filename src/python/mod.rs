@@ -43,18 +43,19 @@ mod _native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
+    use super::acts::judge::tables;
+    #[pymodule_export]
     use super::api::{
         audit_log::AuditLog,
         children::{Child, Children},
         directory::{Directory, DiskWatch, remove_directory},
         fields::PyNetwork,
         guard::{AuditPerms, Guard},
-        installed::{Confinement, enter_worker, installed_policy, raise_violations},
+        installed::{Confinement, enter_worker, installed_policy},
         mk_audit::{audit_state, mk_audit, mk_audit_02},
         policy::{PyPolicy, govern, governing_files},
         question::merged_approvals,
         recording::{Observer, Recording},
-        setup::native_tables,
         supervisor::{
             Interrupts, descriptor_of, hold_sockets, json_extent, listeners, own_directory,
         },
@@ -66,7 +67,10 @@ mod _native {
         config::AuditCfg, declared::lxml_monitor, temporary::TemporaryFiles,
     };
     #[pymodule_export]
-    use super::denials::{denial::Denial, report::Effect};
+    use super::denials::{
+        denial::{Denial, raise_violations},
+        report::Effect,
+    };
     #[pymodule_export]
     use super::events::explain::Explanation;
     #[pymodule_export]

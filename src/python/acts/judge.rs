@@ -24,7 +24,9 @@ pub fn install() {
     TABLES.replace_in_new();
 }
 
-/// How many entries were replaced, how many not, in how many nanoseconds; `None` before the first guard.
+#[doc = doc!("_native_tables")]
+#[pyfunction]
+#[pyo3(name = "_native_tables")]
 pub fn tables() -> Option<(usize, usize, u64)> {
     let counts = TABLES.counts();
     (counts.0 + counts.1 != 0).then_some(counts)

@@ -6,8 +6,8 @@
 //! a library's own pool, is judged by all guards in force in the process: the act passes if one of
 //! them allows it. The lock is never waited for: a library may hold locks of its own.
 
-mod judge;
+pub mod judge;
 mod told;
 
-pub use judge::{install, tables};
+pub use judge::install;
 pub use told::{explain, tell};

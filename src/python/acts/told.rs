@@ -42,7 +42,7 @@ fn tell_of(py: Python<'_>, active: &Active) {
         return;
     }
     for RefusedAct { act, library } in live.refusals.take() {
-        let _too_late = approvals::begin_too_late();
+        let _too_late = approvals::Marked::begin(&approvals::TOO_LATE);
         let caller = library.map_or(Caller::Nobody, Caller::Was);
         judge_as_event(py, &act, caller, |args| hook::check_by_guard(act.event, args, active));
     }

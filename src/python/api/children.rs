@@ -6,35 +6,41 @@ use std::time::Duration;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use rustix::io::FdFlags;
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 
+use crate::kernel::{filter, landlock, privileges, reaper};
+use crate::policy::written::spec::NetworkUse;
 use crate::python::api::installed;
 use crate::python::api::policy::PyPolicy;
 use crate::python::cpython::{ffi as raw, process};
+use crate::python::values::errors;
+use crate::python::wrapped::workers;
 
 #[doc = doc!("_Children")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Children")]
 pub struct Children {
-    children: crate::kernel::reaper::ChildProcesses,
-    #[cfg(target_os = "linux")]
-    signals: crate::kernel::landlock::Signals,
+    children: reaper::ChildProcesses,
+    signals: landlock::Signals,
 }
 
 #[pymethods]
 impl Children {
     #[new]
     fn new() -> PyResult<Self> {
-        Ok(Self {
-            children: crate::kernel::reaper::ChildProcesses::adopt()?,
-            #[cfg(target_os = "linux")]
-            signals: crate::kernel::landlock::signals()?,
-        })
+        Ok(Self { children: reaper::ChildProcesses::adopt()?, signals: landlock::signals()? })
     }
 
     #[doc = doc!("_Children.confine")]
     #[expect(clippy::unused_self, reason = "only who made it may")]
     fn confine(&self, policy: &Bound<'_, PyPolicy>, memory_files: bool) -> PyResult<()> {
-        confine(policy, memory_files)
+        let network = &policy.get().spec().network;
+        let filters = filter::filters(network, memory_files).map_err(refused)?;
+        privileges::drop_all().map_err(errors::of_system)?;
+        filter::apply(&filters).map_err(refused)?;
+        if matches!(network, NetworkUse::All(false)) {
+            filter::note_no_network();
+        }
+        Ok(())
     }
 
     #[doc = doc!("_Children.resolved")]
@@ -46,8 +52,7 @@ impl Children {
     #[doc = doc!("_Children.fork")]
     fn fork(&self, py: Python<'_>) -> PyResult<i32> {
         raw::audit(py, c"os.fork", ())?;
-        let child = process::fork(py)?;
-        Ok(child)
+        Ok(process::fork(py)?)
     }
 
     #[doc = doc!("_Children.status")]
@@ -56,11 +61,11 @@ impl Children {
         let waited = py.detach(|| {
             let waited = with_descriptor(host, |host| self.children.status(child, host))?;
             if waited == Ok(None) {
-                crate::kernel::reaper::end_with(&self.children);
+                reaper::end_with(&self.children);
             }
             PyResult::Ok(waited)
         })?;
-        Ok(waited.map_err(os_error)?.unwrap_or(1))
+        Ok(waited.map_err(errors::of_system)?.unwrap_or(1))
     }
 
     #[doc = doc!("_Children.status_or_word")]
@@ -69,13 +74,13 @@ impl Children {
         let waited = py.detach(|| {
             with_descriptor(host, |host| {
                 let waited = self.children.status(child, host);
-                if waited == Ok(None) && crate::kernel::reaper::is_over(host) {
-                    crate::kernel::reaper::end_with(&self.children);
+                if waited == Ok(None) && reaper::is_over(host) {
+                    reaper::end_with(&self.children);
                 }
                 waited
             })
         });
-        waited?.map_err(os_error)
+        waited?.map_err(errors::of_system)
     }
 
     #[doc = doc!("_Children.end")]
@@ -99,33 +104,8 @@ fn with_descriptor<R>(host: i32, call: impl FnOnce(BorrowedFd<'_>) -> R) -> PyRe
         .ok_or_else(|| PyValueError::new_err("host must be a file descriptor"))
 }
 
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-fn confine(policy: &Bound<'_, PyPolicy>, memory_files: bool) -> PyResult<()> {
-    use crate::kernel::{filter, privileges};
-    use crate::policy::written::spec::NetworkUse;
-
-    let network = &policy.get().spec().network;
-    let filters = filter::filters(network, memory_files).map_err(refused)?;
-    privileges::drop_all().map_err(os_error)?;
-    filter::apply(&filters).map_err(refused)?;
-    if matches!(network, NetworkUse::All(false)) {
-        filter::note_no_network();
-    }
-    Ok(())
-}
-
-#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-fn confine(_policy: &Bound<'_, PyPolicy>, _memory_files: bool) -> PyResult<()> {
-    Err(PyOSError::new_err("there is no filter of system calls for this machine"))
-}
-
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 fn refused(error: seccompiler::Error) -> PyErr {
     PyOSError::new_err(format!("the filter of system calls: {error}"))
-}
-
-fn os_error(error: rustix::io::Errno) -> PyErr {
-    PyOSError::new_err((error.raw_os_error(), error.to_string()))
 }
 
 #[doc = doc!("_Child")]
@@ -135,17 +115,11 @@ pub struct Child {}
 #[pymethods]
 impl Child {
     #[new]
-    #[cfg_attr(not(target_os = "linux"), expect(unused_variables))]
     fn new(py: Python<'_>, children: &Bound<'_, Children>) -> PyResult<Self> {
         installed::check_none(py)?;
-        #[cfg(target_os = "linux")]
-        {
-            use rustix::process::{Signal, set_parent_process_death_signal};
-
-            crate::python::wrapped::workers::note_confined();
-            set_parent_process_death_signal(Some(Signal::KILL)).map_err(os_error)?;
-            crate::kernel::landlock::keep_signals_inside(&children.get().signals)?;
-        }
+        workers::note_confined();
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(errors::of_system)?;
+        landlock::keep_signals_inside(&children.get().signals)?;
         Ok(Self {})
     }
 
@@ -154,20 +128,15 @@ impl Child {
     fn copy(&self, py: Python<'_>, channel: i32, host: i32) -> PyResult<i32> {
         let take =
             |host: BorrowedFd<'_>| process::replace_descriptor(channel, host, FdFlags::empty());
-        let wait = crate::kernel::reaper::wait_to_go_on;
+        let wait = reaper::wait_to_go_on;
         with_descriptor(host, |_| ())?;
         if channel < 0 {
             return Err(PyValueError::new_err("channel must be a file descriptor"));
         }
         let copied = process::fork_into(py, || {
             let goes_on = matches!(process::with_descriptor(host, take), Some(Ok(())))
-                && process::with_descriptor(channel, wait) == Some(true);
-            #[cfg(target_os = "linux")]
-            let goes_on = goes_on
-                && rustix::process::set_parent_process_death_signal(Some(
-                    rustix::process::Signal::KILL,
-                ))
-                .is_ok();
+                && process::with_descriptor(channel, wait) == Some(true)
+                && set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
             if !goes_on {
                 process::end_at_once(0, false);
             }

@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString, PyTuple};
@@ -22,21 +23,12 @@ use crate::python::values::errors::{self, as_list, suggestion};
 const NATIVE: &str = "True, False, 'unjudged' or an iterable of modules";
 const IMPORTED: &str = "True, False, an iterable of modules or a dict of 'allow' and 'block'";
 
-/// Sets a field, but for `on_violation` if it is a function: the policy does this itself.
+/// Sets a field, which messages name by `key`, but for `on_violation` if it is a function: the policy
+/// does this itself.
 ///
 /// # Errors
 /// `TypeError` and `ValueError`, which name the field and what it accepts.
-pub fn set<S>(into: &mut S, field: &Field<S>, given: &Bound<'_, PyAny>) -> PyResult<()> {
-    set_named(into, field, field.name, given)
-}
-
-/// The same for a field that messages name so.
-fn set_named<S>(
-    into: &mut S,
-    field: &Field<S>,
-    key: &str,
-    given: &Bound<'_, PyAny>,
-) -> PyResult<()> {
+pub fn set<S>(into: &mut S, field: &Field<S>, key: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
     let iterable = |items: &Items| format!("an iterable of {}", items.many);
     match &field.kind {
         FieldKind::Places(at, items) => {
@@ -77,8 +69,6 @@ fn set_named<S>(
 }
 
 pub fn get<'py, S>(py: Python<'py>, of: &S, field: &Field<S>) -> PyResult<Bound<'py, PyAny>> {
-    let bool = |value: bool| PyBool::new(py, value).to_owned().into_any();
-    let name = |name: Option<&str>| Ok(name.into_pyobject(py)?.into_any());
     match &field.kind {
         FieldKind::Places(at, _) => match (at.get)(of) {
             Where::Anywhere => Ok(py.None().into_bound(py)),
@@ -89,26 +79,28 @@ pub fn get<'py, S>(py: Python<'py>, of: &S, field: &Field<S>) -> PyResult<Bound<
         }
         FieldKind::Choice(at, _) => from_choice(py, (at.get)(of)),
         FieldKind::Switch(at, switch) => {
-            name(name_of(&switch.values(), &(at.get)(of).has(*switch)))
+            name_of(&switch.values(), &(at.get)(of).has(*switch)).into_bound_py_any(py)
         }
-        FieldKind::Flag(at) => Ok(bool(*(at.get)(of))),
-        FieldKind::Bytes(at) => Ok((at.get)(of).into_pyobject(py)?.into_any()),
-        FieldKind::Count(at) => Ok((at.get)(of).into_pyobject(py)?.into_any()),
+        FieldKind::Flag(at) => (at.get)(of).into_bound_py_any(py),
+        FieldKind::Bytes(at) => (at.get)(of).into_bound_py_any(py),
+        FieldKind::Count(at) => (at.get)(of).into_bound_py_any(py),
         FieldKind::Ports(at) => {
             let Some(ports) = (at.get)(of) else {
                 return Ok(py.None().into_bound(py));
             };
             let ports = ports.iter().map(|ports| match ports.single() {
-                Some(port) => Ok(port.into_pyobject(py)?.into_any()),
-                None => Ok(PyString::new(py, &ports.to_string()).into_any()),
+                Some(port) => port.into_bound_py_any(py),
+                None => ports.to_string().into_bound_py_any(py),
             });
             Ok(PyTuple::new(py, ports.collect::<PyResult<Vec<_>>>()?)?.into_any())
         }
         FieldKind::Native { get, .. } => match get(of) {
             Some(native) => from_choice(py, native),
-            None => name(Some(UNJUDGED)),
+            None => UNJUDGED.into_bound_py_any(py),
         },
-        FieldKind::OnViolation(at) => name(name_of(&OnViolation::NAMED, (at.get)(of))),
+        FieldKind::OnViolation(at) => {
+            name_of(&OnViolation::NAMED, (at.get)(of)).into_bound_py_any(py)
+        }
         FieldKind::Imports(at) => match (at.get)(of) {
             imports if imports.block.is_empty() => from_choice(py, &imports.allow),
             imports => {
@@ -120,10 +112,10 @@ pub fn get<'py, S>(py: Python<'py>, of: &S, field: &Field<S>) -> PyResult<Bound<
             }
         },
         FieldKind::Network(at) => match (at.get)(of) {
-            NetworkUse::All(all) => Ok(bool(*all)),
+            NetworkUse::All(all) => all.into_bound_py_any(py),
             NetworkUse::Rules(rules) => {
                 let rules = (**rules).clone();
-                Ok(Bound::new(py, PyNetwork { rules })?.into_any())
+                PyNetwork { rules }.into_bound_py_any(py)
             }
         },
     }
@@ -131,7 +123,7 @@ pub fn get<'py, S>(py: Python<'py>, of: &S, field: &Field<S>) -> PyResult<Bound<
 
 fn from_choice<'py>(py: Python<'py>, choice: &Choice) -> PyResult<Bound<'py, PyAny>> {
     match choice {
-        Choice::All(all) => Ok(PyBool::new(py, *all).to_owned().into_any()),
+        Choice::All(all) => all.into_bound_py_any(py),
         Choice::Named(names) => Ok(PyTuple::new(py, names)?.into_any()),
     }
 }
@@ -150,7 +142,7 @@ fn imports(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Imports> {
                 "{field} has the unknown key {key:?}: the keys are 'allow', 'block'{near}"
             )));
         };
-        set_named(&mut imports, field, &format!("imports['{key}']"), &value)?;
+        set(&mut imports, field, &format!("imports['{key}']"), &value)?;
     }
     Ok(imports)
 }
@@ -264,7 +256,7 @@ impl PyNetwork {
         let mut rules = NetworkRules::default();
         for field in &NETWORK {
             if let Some(value) = given.get(field.name) {
-                set(&mut rules, field, value)?;
+                set(&mut rules, field, field.name, value)?;
             }
         }
         rules.validate().map_err(|error| PyValueError::new_err(error.to_string()))?;

@@ -83,13 +83,8 @@ impl AuditPerms {
     }
 
     fn __getattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
-        let class = slf.py().get_type::<Guard>();
-        let text = name.to_string_lossy();
-        if !text.starts_with('_') && class.has_attr(name)? {
-            let call = slf.get().config(slf.py()).get().call();
-            return Err(wrong_calls::of_the_guard(call, &text));
-        }
-        wrong_calls::no_attribute(slf.as_any(), name)
+        let (guards, config) = (slf.py().get_type::<Guard>(), slf.get().config(slf.py()));
+        wrong_calls::no_attribute(slf.as_any(), &guards, config.get().call(), name)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -11,7 +11,7 @@ use crate::python::api::guard::AuditPerms;
 use crate::python::api::options::{self, BY_POSITION, OPTIONS};
 use crate::python::api::readers::{self, GivenArguments};
 use crate::python::calls::monitor;
-use crate::python::configuration::allowed::{Allowed, ApprovedRoots, read_oks};
+use crate::python::configuration::allowed::{Allowed, read_oks};
 use crate::python::configuration::config::read_modules;
 use crate::python::configuration::declared::Declared;
 use crate::python::guard::scope::{self, Current};
@@ -81,20 +81,13 @@ pub fn allowed_below(
     if let Some(more) = allow_imports {
         read_modules("allow_imports", more, &mut packages)?;
     }
-    let roots = read_roots(oks)?;
+    // `None` stands for all paths.
+    let roots = (!oks.is_none()).then(|| read_oks(oks)).transpose()?;
     let declared = Declared::get(oks.py())?;
     packages.extend(declared.import_allow.iter().cloned());
     packages.sort_unstable();
     packages.dedup();
     Ok(Allowed::strictly_below(oks.py(), roots, packages))
-}
-
-/// `None` for all paths.
-fn read_roots(oks: &Bound<'_, PyAny>) -> PyResult<Option<ApprovedRoots>> {
-    if oks.is_none() {
-        return Ok(None);
-    }
-    read_oks(oks).map(Some)
 }
 
 #[doc = doc!("_audit_state")]

@@ -68,10 +68,11 @@ pub fn configure<'py>(
         let callback = options.some(name);
         callback.map(|callback| callbacks::read(callback, contract, rules)).transpose()
     };
-    let callbacks = Callbacks {
+    let mut callbacks = Callbacks {
         before_deny: read("before_deny", &callbacks::BEFORE_DENY)?,
         on_call: read("on_call", &callbacks::ON_CALL)?,
         on_denied: read("on_denied", &callbacks::ON_DENIED)?,
+        approvals: None,
     };
     if callbacks.on_call.is_some() && !monitor_calls {
         return Err(errors::without_monitor("on_call"));
@@ -108,18 +109,17 @@ pub fn configure<'py>(
     allowed.policy = allowed.policy.keeping(&governing::files());
     setup::install(py)?;
     prepare(py, &allowed, question.is_some())?;
-    let approvals = question.map(|question| question.approvals(py, &allowed.policy));
-    let approvals = approvals.transpose()?;
+    if let Some((approvals, kept)) = question {
+        approvals.begin(py, &kept, &allowed.policy)?;
+        callbacks.approvals = Some(approvals);
+    }
     tempfile::look_again(py);
     if let Some(free) = free {
         monitor::install(py, free)?;
     }
     drop(turn);
     let data = options.get("data").map_or_else(|| py.None(), |data| data.clone().unbind());
-    let mut config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
-    if approvals.is_some() {
-        config = config.asking(approvals);
-    }
+    let config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
     Py::new(py, config)
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
 
@@ -83,12 +83,12 @@ impl PyPolicy {
     /// # Errors
     /// `TypeError` and `ValueError`, which name the field and the values that it accepts.
     pub fn set(&mut self, field: &Field<Spec>, given: &Bound<'_, PyAny>) -> PyResult<()> {
-        if !matches!(field.kind, FieldKind::OnViolation(_)) {
-            return fields::set(&mut self.spec, field, given);
+        let is_on_violation = matches!(field.kind, FieldKind::OnViolation(_));
+        if is_on_violation {
+            self.on_violation = None;
         }
-        self.on_violation = None;
-        if !given.is_callable() {
-            return fields::set(&mut self.spec, field, given);
+        if !is_on_violation || !given.is_callable() {
+            return fields::set(&mut self.spec, field, field.name, given);
         }
         callbacks::read(given, &callbacks::ON_VIOLATION, RuleSet::Classic)?;
         self.spec.on_violation = OnViolation::Call;
@@ -130,10 +130,8 @@ impl PyPolicy {
         let py = path.py();
         // A number would be a descriptor, which is closed at the end: that of standard output, say.
         let path = &calling::fs_path(path).map_err(|error| {
-            match error.is_instance_of::<PyTypeError>(py) {
-                true => errors::wrong_type("path", "a str, bytes or os.PathLike", path),
-                false => error,
-            }
+            let wrong = || errors::wrong_type("path", "a str, bytes or os.PathLike", path);
+            errors::unless_wrong_type(py, error, wrong)
         })?;
         let file = readers::open_text(py, path).map_err(|error| {
             let is_text = path.cast::<PyString>().is_ok_and(|text| text.to_string().contains('='));

@@ -7,35 +7,21 @@ use pyo3::exceptions::{PyFileNotFoundError, PyRuntimeError, PyTypeError, PyValue
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyType};
 
+use crate::policy::RuleSet;
 use crate::policy::written::approved::{self, Kept};
 use crate::policy::written::fields::{FIELDS, FieldKind};
 use crate::policy::written::spec::Spec;
-use crate::policy::{Policy, RuleSet};
 use crate::python::api::fields::{self, PyNetwork};
 use crate::python::api::{policy, readers};
 use crate::python::configuration::approvals::{self, Approvals};
-use crate::python::configuration::callbacks::{self, Callback};
+use crate::python::configuration::callbacks;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::classes;
 use crate::python::cpython::once::Once;
 use crate::python::guard::{governing, scope};
 use crate::python::values::errors;
 
-/// A host's callback that was checked, and its file of answers.
-pub struct Question {
-    ask: Callback,
-    kept: Option<(PathBuf, Kept)>,
-    held: Option<Arc<Policy>>,
-}
-
-impl Question {
-    /// The answers of guards with this policy.
-    pub fn approvals(self, py: Python<'_>, policy: &Policy) -> PyResult<Approvals> {
-        Approvals::new(py, self.ask, self.kept, self.held, policy)
-    }
-}
-
-/// Reads the arguments; `None` if nobody is to be asked.
+/// Reads the arguments: whom to ask, and the answers in the file; `None` if nobody is to be asked.
 ///
 /// # Errors
 /// `TypeError` for a callback that cannot be asked, `ValueError` for a file that holds no answers.
@@ -44,7 +30,7 @@ pub fn read(
     on_ask: Option<&Bound<'_, PyAny>>,
     seconds: Option<&Bound<'_, PyAny>>,
     rules: RuleSet,
-) -> PyResult<Option<Question>> {
+) -> PyResult<Option<(Approvals, Kept)>> {
     let Some(on_ask) = on_ask else {
         return match seconds {
             None => Ok(None),
@@ -61,9 +47,8 @@ pub fn read(
             (on_ask.attr("ask")?, Some(Arc::new(held.policy)))
         }
     };
-    let class = class(py)?;
-    let (ask, kept) = match on_ask.is_exact_instance(class) {
-        false => (on_ask.clone(), None),
+    let (ask, file, kept) = match on_ask.is_exact_instance(class(py)?) {
+        false => (on_ask.clone(), None, Kept::default()),
         true => {
             // Guards write the file without asking another guard.
             if scope::may_be_guarded() && !scope::in_force(py)?.is_empty() {
@@ -72,14 +57,14 @@ pub fn read(
                 ));
             }
             let path: PathBuf = on_ask.attr("path")?.extract()?;
-            let answers = read_kept(py, &path)?;
+            let kept = read_kept(py, &path)?;
             governing::note(py, path.as_os_str().as_encoded_bytes())?;
             let ask = on_ask.attr("ask")?;
             let ask = match ask.is_none() {
                 true => calling::import(py, "fastaudit_rs.approvals")?.attr("_nobody")?,
                 false => ask,
             };
-            (ask, Some((path, answers)))
+            (ask, Some(path), kept)
         }
     };
     let ask = match callbacks::is_async(&ask)? {
@@ -95,7 +80,8 @@ pub fn read(
         }
         false => ask,
     };
-    Ok(Some(Question { ask: callbacks::read(&ask, &callbacks::ON_ASK, rules)?, kept, held }))
+    let ask = callbacks::read(&ask, &callbacks::ON_ASK, rules)?;
+    Ok(Some((Approvals::new(ask, file, held), kept)))
 }
 
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
@@ -151,14 +137,13 @@ pub fn merged_approvals(text: &str, more: &Bound<'_, PyDict>, never: bool) -> Py
     let mut added = Spec::default();
     for (field, value) in more {
         let field = fields::named(&FIELDS, field.cast::<PyString>()?.to_str()?)?;
-        let rules = value.cast::<PyDict>();
-        match rules {
+        let value = match value.cast::<PyDict>() {
             Ok(rules) if matches!(field.kind, FieldKind::Network(_)) => {
-                let network = more.py().get_type::<PyNetwork>().invoke((), Some(rules))?;
-                fields::set(&mut added, field, &network)?;
+                more.py().get_type::<PyNetwork>().invoke((), Some(rules))?
             }
-            _ => fields::set(&mut added, field, &value)?,
-        }
+            _ => value,
+        };
+        fields::set(&mut added, field, field.name, &value)?;
     }
     approved::check(&added).map_err(|error| wrong(error.to_string()))?;
     let into = match never {

@@ -142,10 +142,7 @@ pub fn texts(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<
     let mut texts = Vec::new();
     for (index, item) in items.enumerate() {
         let item = item?;
-        let path = calling::fs_path(&item).map_err(|_| {
-            let argument = format!("{field}[{index}]");
-            errors::wrong_type(&argument, "str, bytes or os.PathLike", &item)
-        })?;
+        let path = decode::path_at(field, index, &item)?;
         let text = match path.cast::<PyString>() {
             Ok(text) => text.to_str().map(str::to_owned).ok(),
             Err(_) => String::from_utf8(decode::root_name(&path)?.to_vec()).ok(),

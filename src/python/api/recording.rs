@@ -1,6 +1,7 @@
 //! `Policy.observe`: guards that record operations, and the policy that would allow them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use pyo3::PyTraverseError;
 use pyo3::exceptions::PyValueError;
@@ -65,12 +66,8 @@ impl Observer {
     }
 
     fn __getattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
-        let class = slf.py().get_type::<Recording>();
-        let text = name.to_string_lossy();
-        if !text.starts_with('_') && class.has_attr(name)? {
-            return Err(wrong_calls::of_the_guard(CALL, &text));
-        }
-        wrong_calls::no_attribute(slf.as_any(), name)
+        let guards = slf.py().get_type::<Recording>();
+        wrong_calls::no_attribute(slf.as_any(), &guards, CALL, name)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -191,21 +188,17 @@ impl Recording {
 }
 
 impl Recording {
-    /// Returns a copy of the operations seen so far: reading them may run code that is recorded
-    /// itself.
-    fn entries(&self, py: Python<'_>) -> Vec<Entry> {
+    /// Returns the operations seen so far: reading them may run code that is recorded itself.
+    fn entries(&self, py: Python<'_>) -> Vec<Arc<Entry>> {
         let log = self.guard.get().log(py);
-        log.map_or_else(Vec::new, |log| {
-            let seen = log.recorder().seen();
-            seen.entries.iter().map(|entry| entry.copy(py)).collect()
-        })
+        log.map_or_else(Vec::new, |log| log.recorder().seen().entries.clone())
     }
 
     fn needs(&self, py: Python<'_>) -> BTreeSet<Need> {
         // A policy need not allow the acts of tools, which have rights of their own.
         let entries = self.entries(py).into_iter();
         let entries = entries.filter(|entry| entry.tool.is_none());
-        entries.flat_map(|entry| entry.needs).collect()
+        entries.flat_map(|entry| entry.needs.clone()).collect()
     }
 }
 

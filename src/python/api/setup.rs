@@ -134,15 +134,6 @@ fn wrap(py: Python<'_>) -> PyResult<()> {
     contextvars::install(py)
 }
 
-// Tells whether native code is judged by what it does to files.
-
-#[doc = doc!("_native_tables")]
-#[pyfunction]
-#[pyo3(name = "_native_tables")]
-pub fn native_tables() -> Option<(usize, usize, u64)> {
-    acts::tables()
-}
-
 // Classes that stay as they were made.
 //
 // No attribute of a native class can be set or deleted: the classes are immutable. The dictionary

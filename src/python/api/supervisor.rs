@@ -1,28 +1,27 @@
 //! The host's part of sandboxes and sessions: threads of theirs, and what it reads of them.
 
 use std::cell::RefCell;
+use std::os::fd::IntoRawFd;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError};
 use pyo3::prelude::*;
 
-use crate::python::cpython::ffi as raw;
+use crate::kernel::{descriptors, landlock, privileges};
 use crate::python::cpython::once::lock;
+use crate::python::cpython::{ffi as raw, process};
+use crate::python::values::errors;
 
 #[doc = doc!("_hold_sockets")]
 #[pyfunction]
 #[pyo3(name = "_hold_sockets")]
-#[cfg(target_os = "linux")]
 pub fn hold_sockets(
     py: Python<'_>,
     roots: Vec<PathBuf>,
     directory: PathBuf,
     is_alone: bool,
 ) -> PyResult<()> {
-    use crate::kernel::landlock;
-    use crate::python::cpython::process;
-
     raw::audit(py, c"os.chdir", (directory.as_os_str(),))?;
     landlock::keep_sockets_below(&roots).map_err(|error| PyOSError::new_err(error.to_string()))?;
     // Without a directory of its own the thread has the host's: the rules hold there too.
@@ -35,54 +34,23 @@ pub fn hold_sockets(
         let _ = py.detach(process::own_network);
     }
     // Files of other owners are as closed to it as to the processes that it acts for.
-    crate::kernel::privileges::drop_all().map_err(std::io::Error::from)?;
+    privileges::drop_all().map_err(std::io::Error::from)?;
     Ok(())
 }
 
 #[doc = doc!("_descriptor_of")]
 #[pyfunction]
 #[pyo3(name = "_descriptor_of")]
-#[cfg(target_os = "linux")]
 pub fn descriptor_of(thread: i32, descriptor: i32) -> PyResult<i32> {
-    use std::os::fd::IntoRawFd;
-
-    let taken = crate::kernel::descriptors::of_thread(thread, descriptor);
-    let numbered = |error: rustix::io::Errno| {
-        PyOSError::new_err((error.raw_os_error(), std::io::Error::from(error).to_string()))
-    };
-    Ok(taken.map_err(numbered)?.into_raw_fd())
+    let taken = descriptors::of_thread(thread, descriptor);
+    Ok(taken.map_err(errors::of_system)?.into_raw_fd())
 }
 
 #[doc = doc!("_listeners")]
 #[pyfunction]
 #[pyo3(name = "_listeners")]
-#[cfg(target_os = "linux")]
 pub fn listeners() -> Vec<i32> {
-    crate::kernel::descriptors::listeners()
-}
-
-#[doc = doc!("_listeners")]
-#[pyfunction]
-#[pyo3(name = "_listeners")]
-#[cfg(not(target_os = "linux"))]
-pub fn listeners() -> Vec<i32> {
-    Vec::new()
-}
-
-#[doc = doc!("_descriptor_of")]
-#[pyfunction]
-#[pyo3(name = "_descriptor_of")]
-#[cfg(not(target_os = "linux"))]
-pub fn descriptor_of(_thread: i32, _descriptor: i32) -> PyResult<i32> {
-    Err(PyOSError::new_err("this system has no pidfd_getfd(2)"))
-}
-
-#[doc = doc!("_hold_sockets")]
-#[pyfunction]
-#[pyo3(name = "_hold_sockets")]
-#[cfg(not(target_os = "linux"))]
-pub fn hold_sockets(_roots: Vec<PathBuf>, _directory: PathBuf, _is_alone: bool) -> PyResult<()> {
-    Err(PyOSError::new_err("this system has no Landlock"))
+    descriptors::listeners()
 }
 
 // A session in this process: its thread can be interrupted, and has a directory of its own.
@@ -124,12 +92,6 @@ impl Held {
     }
 }
 
-impl Interrupts {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        lock(&self.0)
-    }
-}
-
 #[pymethods]
 impl Interrupts {
     #[new]
@@ -140,13 +102,13 @@ impl Interrupts {
     #[doc = doc!("_Interrupts.begin")]
     fn begin(slf: &Bound<'_, Self>) {
         HERE.set(Some(slf.clone().unbind()));
-        *slf.get().state() = State { thread: Some(raw::thread_ident()), ..State::default() };
+        *lock(&slf.get().0) = State { thread: Some(raw::thread_ident()), ..State::default() };
     }
 
     #[doc = doc!("_Interrupts.end")]
     fn end(&self, py: Python<'_>) -> bool {
         HERE.take();
-        let state = std::mem::take(&mut *self.state());
+        let state = std::mem::take(&mut *lock(&self.0));
         let own = raw::thread_ident();
         state.was_put && state.thread == Some(own) && put(py, own)
     }
@@ -154,18 +116,18 @@ impl Interrupts {
     #[doc = doc!("_Interrupts.interrupt")]
     fn interrupt(&self, py: Python<'_>) -> bool {
         let thread = {
-            let mut state = self.state();
+            let mut state = lock(&self.0);
             state.waits = state.held > 0;
             state.thread.filter(|_| !state.waits)
         };
         let is_put = thread.is_some_and(|thread| put(py, thread));
-        self.state().was_put |= is_put;
+        lock(&self.0).was_put |= is_put;
         is_put
     }
 
     #[doc = doc!("_Interrupts.hold")]
     fn hold(&self) {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         if state.thread == Some(raw::thread_ident()) {
             state.held += 1;
         }
@@ -174,7 +136,7 @@ impl Interrupts {
     #[doc = doc!("_Interrupts.release")]
     fn release(&self, py: Python<'_>) {
         let waits = {
-            let mut state = self.state();
+            let mut state = lock(&self.0);
             if state.thread != Some(raw::thread_ident()) {
                 return;
             }
@@ -197,11 +159,7 @@ fn put(py: Python<'_>, thread: u64) -> bool {
 #[pyfunction]
 #[pyo3(name = "_own_directory")]
 pub fn own_directory() -> bool {
-    #[cfg(target_os = "linux")]
-    let own = crate::python::cpython::process::own_directory().is_ok();
-    #[cfg(not(target_os = "linux"))]
-    let own = false;
-    own
+    process::own_directory().is_ok()
 }
 
 // The extent of a report that somebody made who is not trusted, before it is read.

@@ -1,7 +1,7 @@
 //! A call of an asynchronous tool. Each step of its coroutine runs with the tool's rights, which rest
 //! meanwhile.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::prelude::*;
@@ -46,19 +46,15 @@ impl ToolAwaitable {
         Self { tool, state: Mutex::new(state) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-
     fn set(&self, state: State) {
-        let before = std::mem::replace(&mut *self.state(), state);
+        let before = std::mem::replace(&mut *lock(&self.state), state);
         // The lock is free again: this may run code.
         drop(before);
     }
 
     fn step<'py>(&self, py: Python<'py>, step: Step<'py>) -> PyResult<Bound<'py, PyAny>> {
         let tool = &*self.tool;
-        let before = std::mem::replace(&mut *self.state(), State::Running);
+        let before = std::mem::replace(&mut *lock(&self.state), State::Running);
         let wrong = |state, text: &str| {
             self.set(state);
             let text = format!("{}: {text}", tool.told(py));
@@ -210,7 +206,7 @@ impl ToolAwaitable {
 impl Drop for ToolAwaitable {
     /// A call that was begun and is not waited for any more is closed, with the rights of the tool.
     fn drop(&mut self) {
-        if !matches!(&*self.state(), State::Suspended(..)) {
+        if !matches!(&*lock(&self.state), State::Suspended(..)) {
             return;
         }
         Python::attach(|py| {

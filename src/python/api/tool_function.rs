@@ -176,7 +176,7 @@ pub fn settle(tool: &Function, py: Python<'_>, error: &PyErr) {
     let _ = log(tool, py, error);
     let traceback = error.traceback(py);
     if let (Some(denial), Some(traceback)) = (denial_of(error, py), &traceback) {
-        denial.get().keep_chain_of(traceback.as_any());
+        let _ = denial.get().chain_of(traceback.as_any());
     }
     error.set_traceback(py, None);
 }

@@ -5,7 +5,7 @@
 
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use crate::policy::events::EVENTS;
 use crate::policy::files::fs::FileSystem;
@@ -15,7 +15,7 @@ use crate::policy::written::values::{Choice, SpecError};
 use crate::policy::written::wording::Words;
 use crate::python::configuration::allowed::Allowed;
 use crate::python::configuration::resolve;
-use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::calling::Calling;
 use crate::python::values::decode;
 use crate::python::values::errors::{self, as_list, near, suggestion};
 
@@ -86,19 +86,23 @@ pub fn check_bare(
     }))
 }
 
-/// The error for an attribute of the guard that is asked of its maker.
-pub fn of_the_guard(call: &str, name: &str) -> PyErr {
-    PyAttributeError::new_err(format!(
-        "{call} makes guards, and the guard has {name}: write `with {call}() as guard:` and \
-         guard.{name}"
-    ))
-}
-
-/// Raises the `AttributeError` of CPython for an attribute that an object does not have.
-pub fn no_attribute(object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
-    let plain = calling::import(object.py(), "builtins")?.attr("object")?;
-    let found = plain.invoke_method1("__getattribute__", (object, name))?;
-    Ok(found.unbind())
+/// The error for an attribute that a maker of guards does not have. If the guards have it, it says so.
+pub fn no_attribute(
+    maker: &Bound<'_, PyAny>,
+    guards: &Bound<'_, PyType>,
+    call: &str,
+    name: &Bound<'_, PyString>,
+) -> PyResult<Py<PyAny>> {
+    let text = name.to_string_lossy();
+    if !text.starts_with('_') && guards.has_attr(name)? {
+        return Err(PyAttributeError::new_err(format!(
+            "{call} makes guards, and the guard has {text}: write `with {call}() as guard:` and \
+             guard.{text}"
+        )));
+    }
+    // It raises the error of CPython.
+    let plain = maker.py().get_type::<PyAny>();
+    plain.invoke_method1("__getattribute__", (maker, name)).map(Bound::unbind)
 }
 
 /// Warns of an event that passes because nobody knows it.

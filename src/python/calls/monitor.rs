@@ -134,7 +134,7 @@ fn call(
     first: &Bound<'_, PyAny>,
 ) -> PyResult<SiteAnswer> {
     let py = code.py();
-    if !scope::may_be_guarded() || approvals::is_asking_host() {
+    if !scope::may_be_guarded() || approvals::ASKING_HOST.get() {
         return Ok(SiteAnswer::Watch);
     }
     let Some((config, is_alone)) = watcher(py)? else {

@@ -65,8 +65,7 @@ impl Stated {
 impl Allowed {
     /// The permissions by the rules of fastaudit 0.1, with these roots.
     pub fn below(roots: ApprovedRoots) -> Self {
-        let policy = Policy::new(roots.roots);
-        Self::of(policy, roots.are_there, roots.names)
+        Self::of(Policy::new(roots.roots), roots.are_there, roots.names)
     }
 
     /// The permissions by the rules of fastaudit 0.2, with these roots; `None` for all paths.
@@ -84,7 +83,8 @@ impl Allowed {
         Self::of(policy, roots.are_there, roots.names)
     }
 
-    fn of(policy: Policy, are_there: bool, oks: Py<PyTuple>) -> Self {
+    /// Those of a policy alone; `oks` names its roots.
+    pub fn of(policy: Policy, are_there: bool, oks: Py<PyTuple>) -> Self {
         Self {
             policy,
             are_there,
@@ -227,7 +227,9 @@ pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
     if oks.is_instance_of::<PyDict>() {
         return Err(errors::oks_not_paths(oks));
     }
-    let items = oks.iterate().map_err(|error| errors::oks_not_iterable(oks, error))?;
+    let items = oks
+        .iterate()
+        .map_err(|error| errors::unless_wrong_type(py, error, || errors::oks_not_paths(oks)))?;
     let mut roots = Roots::new();
     let mut names = Vec::new();
     let mut are_there = true;
@@ -240,8 +242,7 @@ pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
             names.push(PyString::new(py, "."));
             continue;
         }
-        let mut path = calling::fs_path(&item)
-            .map_err(|error| errors::root_not_a_path(index, &item, error))?;
+        let mut path = decode::path_at("oks", index, &item)?;
         let read = |path: &Bound<'_, PyAny>| {
             decode::root_name(path).map_err(|error| errors::root_unreadable(index, path, error))
         };

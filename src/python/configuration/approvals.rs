@@ -38,24 +38,18 @@ pub struct Approvals {
 }
 
 impl Approvals {
-    /// The callback, and the permissions that a file gives from the start.
-    pub fn new(
-        py: Python<'_>,
-        ask: Callback,
-        kept: Option<(PathBuf, Kept)>,
-        held: Option<Arc<Policy>>,
-        policy: &Policy,
-    ) -> PyResult<Self> {
-        let (file, given) = kept.unzip();
-        let approvals =
-            Self { ask, file, policy: ArcSwapOption::empty(), never: ArcSwapOption::empty(), held };
-        if let Some(given) = given {
-            widen(py, &approvals.policy, &given.allowed, policy)?;
-            if given.never != Spec::default() {
-                widen(py, &approvals.never, &given.never, policy)?;
+    pub fn new(ask: Callback, file: Option<PathBuf>, held: Option<Arc<Policy>>) -> Self {
+        Self { ask, file, policy: ArcSwapOption::empty(), never: ArcSwapOption::empty(), held }
+    }
+
+    /// Begins with the answers that the file has, for guards of this policy.
+    pub fn begin(&self, py: Python<'_>, kept: &Kept, policy: &Policy) -> PyResult<()> {
+        for (known, spec) in [(&self.policy, &kept.allowed), (&self.never, &kept.never)] {
+            if *spec != Spec::default() {
+                widen(py, known, spec, policy)?;
             }
         }
-        Ok(approvals)
+        Ok(())
     }
 
     pub fn keep(&self, kept: &Kept) -> Result<(), String> {
@@ -153,8 +147,10 @@ fn add_to_file(file: &Path, more: &Kept) -> Result<(), String> {
 // Marks on threads.
 
 thread_local! {
-    static ASKING_HOST: Cell<bool> = const { Cell::new(false) };
-    static TOO_LATE: Cell<bool> = const { Cell::new(false) };
+    /// A callback of the host runs on this thread: it is not asked about denials in itself.
+    pub static ASKING_HOST: Cell<bool> = const { Cell::new(false) };
+    /// Operations judged on this thread have failed by now: they are told, nobody is asked.
+    pub static TOO_LATE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A mark on this thread, for as long as it lives.
@@ -171,24 +167,6 @@ impl Drop for Marked {
     fn drop(&mut self) {
         self.0.set(false);
     }
-}
-
-/// Marks that operations judged on this thread have failed by now: they are told, nobody is asked.
-pub fn begin_too_late() -> Marked {
-    Marked::begin(&TOO_LATE)
-}
-
-pub fn is_too_late() -> bool {
-    TOO_LATE.get()
-}
-
-/// Marks that a callback of the host runs on this thread: it is not asked about denials in itself.
-pub fn begin_asking_host() -> Marked {
-    Marked::begin(&ASKING_HOST)
-}
-
-pub fn is_asking_host() -> bool {
-    ASKING_HOST.get()
 }
 
 /// True for an answer that is still to be computed: it would count as true before it has run.

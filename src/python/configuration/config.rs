@@ -28,9 +28,7 @@ pub struct AuditCfg {
     live: Own,
     pub stated: Stated,
     watch: Option<EventWatch>,
-    pub callbacks: Callbacks,
-    /// The host's answers to questions, if it is asked.
-    approvals: Option<Arc<Approvals>>,
+    pub callbacks: Arc<Callbacks>,
     #[doc = doc!("AuditCfg.data")]
     #[pyo3(get)]
     pub data: Py<PyAny>,
@@ -63,20 +61,8 @@ pub struct Callbacks {
     pub before_deny: Option<Callback>,
     pub on_call: Option<Callback>,
     pub on_denied: Option<Callback>,
-}
-
-impl Callbacks {
-    fn clone_ref(&self, py: Python<'_>) -> Self {
-        let cloned = |callback: &Option<Callback>| {
-            let callback = callback.as_ref();
-            callback.map(|callback| callback.clone_ref(py))
-        };
-        Self {
-            before_deny: cloned(&self.before_deny),
-            on_call: cloned(&self.on_call),
-            on_denied: cloned(&self.on_denied),
-        }
-    }
+    /// The host's answers to questions, if it is asked.
+    pub approvals: Option<Approvals>,
 }
 
 fn function<'py>(py: Python<'py>, callback: Option<&Callback>) -> Option<Bound<'py, PyAny>> {
@@ -112,8 +98,7 @@ impl AuditCfg {
             )),
             stated: allowed.stated,
             watch,
-            callbacks,
-            approvals: None,
+            callbacks: Arc::new(callbacks),
             data,
             monitor_calls,
             retire_sites,
@@ -127,8 +112,7 @@ impl AuditCfg {
             live: self.live_with(Arc::clone(&self.live.0.policy)),
             stated: self.stated.clone_ref(py),
             watch: self.watch.clone(),
-            callbacks: self.callbacks.clone_ref(py),
-            approvals: self.approvals.clone(),
+            callbacks: Arc::clone(&self.callbacks),
             data: self.data.clone_ref(py),
             monitor_calls: self.monitor_calls,
             retire_sites: self.retire_sites,
@@ -140,22 +124,13 @@ impl AuditCfg {
         }
     }
 
-    pub fn asking(self, approvals: Option<Approvals>) -> Self {
-        Self { approvals: approvals.map(Arc::new), ..self }
-    }
-
     pub fn approvals(&self) -> Option<&Approvals> {
-        self.approvals.as_deref()
+        self.callbacks.approvals.as_ref()
     }
 
     /// The same configuration with another policy and no callbacks, to judge by both.
     pub fn judging_by(&self, py: Python<'_>, policy: Arc<Policy>) -> Self {
-        Self {
-            live: self.live_with(policy),
-            callbacks: Callbacks::default(),
-            approvals: None,
-            ..self.clone_ref(py)
-        }
+        Self { live: self.live_with(policy), callbacks: Arc::default(), ..self.clone_ref(py) }
     }
 
     pub fn with_data(&self, py: Python<'_>, data: Py<PyAny>) -> Self {
@@ -327,13 +302,14 @@ impl AuditCfg {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.stated.oks)?;
         visit.call(&self.stated.violation_call)?;
-        let Callbacks { before_deny, on_call, on_denied } = &self.callbacks;
-        for callback in [before_deny, on_call, on_denied].into_iter().flatten() {
-            callback.traverse(&visit)?;
-        }
-        // Configurations that share it hold one reference together, which nobody shows twice.
-        if let Some(approvals) = self.approvals.as_ref().filter(|all| Arc::strong_count(all) == 1) {
-            approvals.ask.traverse(&visit)?;
+        // Configurations that share them hold one reference together, which nobody shows twice.
+        if Arc::strong_count(&self.callbacks) == 1 {
+            let Callbacks { before_deny, on_call, on_denied, approvals } = &*self.callbacks;
+            let on_ask = approvals.as_ref().map(|approvals| &approvals.ask);
+            let callbacks = [before_deny.as_ref(), on_call.as_ref(), on_denied.as_ref(), on_ask];
+            for callback in callbacks.into_iter().flatten() {
+                callback.traverse(&visit)?;
+            }
         }
         visit.call(&self.data)
     }

@@ -17,9 +17,7 @@ use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where};
 use crate::policy::written::wording::HintStyle;
 use crate::policy::{Blocked, Roots};
-use crate::python::configuration::allowed::{
-    Allowed, ApprovedRoots, Stated, expanded, packages, read_oks,
-};
+use crate::python::configuration::allowed::{Allowed, ApprovedRoots, expanded, packages, read_oks};
 use crate::python::importing::imports;
 
 pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<HintStyle>) -> PyResult<Allowed> {
@@ -75,20 +73,12 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<HintStyle>) -> PyResult<Al
         search: own_path(),
         packages,
     };
-    Ok(Allowed {
-        policy: spec.policy(&Os, landings),
-        are_there: write.are_there,
-        stated: Stated {
-            oks: write.names,
-            readable,
-            told: Some(told),
-            spec: absolute.map(Arc::new),
-            on_violation: spec.on_violation,
-            violation_call: None,
-        },
-        records: None,
-        log: None,
-    })
+    let mut allowed = Allowed::of(spec.policy(&Os, landings), write.are_there, write.names);
+    allowed.stated.readable = readable;
+    allowed.stated.told = Some(told);
+    allowed.stated.spec = absolute.map(Arc::new);
+    allowed.stated.on_violation = spec.on_violation;
+    Ok(allowed)
 }
 
 /// The same with its paths resolved; `None` if one of them is not text.

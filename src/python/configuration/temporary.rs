@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pyo3::prelude::*;
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, XattrFlags, access, fsetxattr};
 
 use crate::kernel::beneath::remove;
 use crate::policy::files::fs::PathBuf;
@@ -213,7 +213,6 @@ fn native(path: &[u8]) -> &Path {
 
 /// The attribute of shared memory that says which processes made it. Guarded code cannot give it to
 /// a file of others: that changes the file.
-#[cfg(target_os = "linux")]
 const ATTRIBUTE: &str = "user.fastaudit";
 
 /// What it says: the same in all processes of a guard's pools.
@@ -237,15 +236,12 @@ pub fn take_over(mark: &str) {
 }
 
 /// Gives shared memory that was just made the attribute; older kernels have none there.
-#[cfg(target_os = "linux")]
 pub fn put_mark(fd: i32) {
-    use rustix::fs::{XattrFlags, fsetxattr};
     let flags = XattrFlags::empty();
     let _ = process::with_descriptor(fd, |fd| fsetxattr(fd, ATTRIBUTE, mark().as_bytes(), flags));
 }
 
 /// True if shared memory has the attribute of this process; `None` if its files can have none.
-#[cfg(target_os = "linux")]
 pub fn is_marked(path: &[u8]) -> Option<bool> {
     let mut given = [0; 64];
     match rustix::fs::lgetxattr(path, ATTRIBUTE, &mut given) {
@@ -253,14 +249,6 @@ pub fn is_marked(path: &[u8]) -> Option<bool> {
         Err(rustix::io::Errno::OPNOTSUPP) => None,
         Err(_) => Some(false),
     }
-}
-
-#[cfg(not(target_os = "linux"))]
-pub fn put_mark(_fd: i32) {}
-
-#[cfg(not(target_os = "linux"))]
-pub fn is_marked(_path: &[u8]) -> Option<bool> {
-    None
 }
 
 /// The shared memory, and the directories for sockets, that were made under a guard.

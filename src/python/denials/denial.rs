@@ -56,7 +56,9 @@ pub struct Hint {
 // cycle.
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Denial")]
 pub struct Denial {
+    #[pyo3(get)]
     pub event: Cow<'static, str>,
+    #[pyo3(get, name = "event_args")]
     pub args: Py<PyTuple>,
     message: OnceLock<Py<PyString>>,
     first_line: Option<FirstLine>,
@@ -155,6 +157,9 @@ pub fn violation(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     classes::of_package(py, &VIOLATION, "fastaudit_rs.denied", "SandboxViolation")
 }
 
+#[doc = doc!("_raise_violations")]
+#[pyfunction]
+#[pyo3(name = "_raise_violations")]
 pub fn raise_violations() {
     RAISES_VIOLATIONS.store(true, Ordering::Relaxed);
 }
@@ -220,18 +225,11 @@ impl Denial {
     }
 
     pub(super) fn text_at(&self, py: Python<'_>, index: usize) -> PyResult<Option<Py<PyString>>> {
-        let Ok(arg) = self.args.bind(py).get_item(index) else {
-            return Ok(None);
-        };
-        simple::text(&arg).map(|text| text.map(Bound::unbind))
+        Ok(text::text_at(self.args.bind(py), index)?.map(Bound::unbind))
     }
 
     pub(super) fn read(&self) -> &Read {
         self.read.get_or_init(Box::default)
-    }
-
-    fn known_chain(&self) -> Vec<String> {
-        lock(&self.read().chain).clone()
     }
 
     pub(super) fn keep_chain(&self, chain: &[String]) {
@@ -239,9 +237,10 @@ impl Denial {
     }
 
     /// Frames that were left no longer know their callers, so the longest chain seen counts.
-    pub(super) fn chain_of(&self, traceback: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    pub fn chain_of(&self, traceback: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         let py = traceback.py();
-        let Some(sites) = self.legacy_sites() else {
+        let sites = self.decision.told.as_ref().and_then(|told| told.sites.as_ref());
+        let Some(sites) = sites else {
             return self.chain_of_frames(traceback);
         };
         let mut chain = stack::names(py, sites)?;
@@ -251,12 +250,8 @@ impl Denial {
         Ok(chain)
     }
 
-    fn legacy_sites(&self) -> Option<&Vec<Site>> {
-        self.decision.told.as_ref()?.sites.as_ref()
-    }
-
     fn chain_of_frames(&self, traceback: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-        let before = self.known_chain();
+        let before = lock(&self.read().chain).clone();
         if self.read().is_chain_told.load(Ordering::Relaxed) {
             return Ok(before);
         }
@@ -269,11 +264,6 @@ impl Denial {
         }
         self.keep_chain(&chain);
         Ok(chain)
-    }
-
-    /// Notes the call chain of an exception that is about to lose its traceback.
-    pub fn keep_chain_of(&self, traceback: &Bound<'_, PyAny>) {
-        let _ = self.chain_of(traceback);
     }
 
     /// Notes the call chain while the denied operation is still going on.

@@ -40,16 +40,6 @@ impl Denial {
     }
 
     #[getter]
-    fn event(&self) -> &str {
-        &self.event
-    }
-
-    #[getter]
-    fn event_args(&self, py: Python<'_>) -> Py<PyTuple> {
-        self.args.clone_ref(py)
-    }
-
-    #[getter]
     pub fn message(&self, py: Python<'_>) -> PyResult<Py<PyString>> {
         self.first_line(py).map(|message| message.clone().unbind())
     }
@@ -219,7 +209,7 @@ impl Denial {
         let py = traceback.py();
         let dict = PyDict::new(py);
         dict.set_item("message", self.message(py)?)?;
-        dict.set_item("event", self.event())?;
+        dict.set_item("event", &self.event)?;
         dict.set_item("args", simple::json(self.args.bind(py))?)?;
         dict.set_item("effect", self.effect())?;
         dict.set_item("path", self.path(py)?)?;

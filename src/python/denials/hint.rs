@@ -21,6 +21,7 @@ use crate::policy::written::wording::{
     self as hint, HintStyle, READ_COPY, changed, import_before, reads_logged_database,
 };
 use crate::python::callees::distributions;
+use crate::python::configuration::allowed::expanded;
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::denials::denial::{Asked, Denial, Hint, Offers};
@@ -83,7 +84,7 @@ impl<'py> Here<'py> {
     }
 
     fn look_up(&self, path: &str) -> Option<Vec<u8>> {
-        let name = crate::python::configuration::allowed::expanded(self.py, path).ok()?;
+        let name = expanded(self.py, path).ok()?;
         let found = path::resolve(&Os, &name, Base::CurrentDir)?;
         Some(found.as_bytes().to_vec())
     }

@@ -1,5 +1,7 @@
 //! The forms of a recording: objects, JSON, text, HTML.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
 use serde_json::{Map, Value, json};
@@ -56,7 +58,7 @@ impl Effect {
             path: path(entry),
             host: host(entry),
             verdict: entry.verdict(),
-            count: entry.count,
+            count: entry.count(),
             tool: entry.tool.clone(),
             call_chain: PyTuple::new(py, &entry.call_chain)?.unbind(),
         })
@@ -116,10 +118,10 @@ pub fn line(py: Python<'_>, entry: &Entry) -> PyResult<String> {
     Ok(text[1..text.len() - 1].to_owned())
 }
 
-pub fn json(py: Python<'_>, entries: &[Entry], dropped: u64) -> PyResult<String> {
+pub fn json(py: Python<'_>, entries: &[Arc<Entry>], dropped: u64) -> PyResult<String> {
     let effects = entries.iter().map(|entry| {
         let mut fields = fields(py, entry)?;
-        fields.insert("count".to_owned(), json!(entry.count));
+        fields.insert("count".to_owned(), json!(entry.count()));
         fields.insert("call_chain".to_owned(), json!(entry.call_chain));
         Ok(Value::Object(fields))
     });
@@ -170,14 +172,14 @@ fn target(py: Python<'_>, entry: &Entry) -> PyResult<String> {
     })
 }
 
-pub fn rows(py: Python<'_>, entries: &[Entry]) -> PyResult<Vec<[String; 5]>> {
+pub fn rows(py: Python<'_>, entries: &[Arc<Entry>]) -> PyResult<Vec<[String; 5]>> {
     let rows = entries.iter().map(|entry| {
         Ok([
             entry.verdict().to_owned(),
             kind(entry).unwrap_or("unknown").to_owned(),
             entry.event.clone(),
             target(py, entry)?,
-            entry.count.to_string(),
+            entry.count().to_string(),
         ])
     });
     rows.collect()
@@ -219,7 +221,7 @@ pub fn html(py: Python<'_>, rows: &[[String; 5]]) -> PyResult<String> {
 }
 
 /// The number of operations with each target, by effect.
-pub fn counts<'py>(py: Python<'py>, entries: &[Entry]) -> PyResult<Bound<'py, PyDict>> {
+pub fn counts<'py>(py: Python<'py>, entries: &[Arc<Entry>]) -> PyResult<Bound<'py, PyDict>> {
     let counts = PyDict::new(py);
     for entry in entries {
         let kind = kind(entry).unwrap_or("unknown");
@@ -227,7 +229,7 @@ pub fn counts<'py>(py: Python<'py>, entries: &[Entry]) -> PyResult<Bound<'py, Py
             Some(before) => before.extract()?,
             None => 0,
         };
-        counts.set_item(kind, before + entry.count)?;
+        counts.set_item(kind, before + entry.count())?;
     }
     Ok(counts)
 }

@@ -168,7 +168,7 @@ fn objects(known: &KnownEvent, args: &Bound<'_, PyTuple>) -> PyResult<Vec<String
     }
 }
 
-fn text_at<'py>(
+pub fn text_at<'py>(
     args: &Bound<'py, PyTuple>,
     index: usize,
 ) -> PyResult<Option<Bound<'py, PyString>>> {

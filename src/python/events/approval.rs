@@ -69,7 +69,7 @@ pub fn ask(
     if let Some(asked) = &told.decision.asked {
         asked.own_lacks(py, told);
     }
-    let _asking = approvals::begin_asking_host();
+    let _asking = approvals::Marked::begin(&approvals::ASKING_HOST);
     let answer = match approvals.ask.call(&(exception,).into_pyobject(py)?) {
         Ok(answer) if answer.is_none() => {
             told.note_answer("there was no answer".to_owned());

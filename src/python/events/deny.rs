@@ -14,9 +14,7 @@ use crate::policy::written::spec::OnViolation;
 use crate::policy::written::wording::Words;
 use crate::policy::{Operation, Why, events};
 use crate::python::callees::caller;
-use crate::python::configuration::approvals::{
-    begin_asking_host, is_asking_host, is_awaitable, is_too_late,
-};
+use crate::python::configuration::approvals::{ASKING_HOST, Marked, TOO_LATE, is_awaitable};
 use crate::python::configuration::config::AuditCfg;
 use crate::python::configuration::declared::Declared;
 use crate::python::cpython::calling::{self, Calling};
@@ -153,7 +151,7 @@ pub fn meet(
 ) -> PyResult<()> {
     let (py, config, args) = (event.args.py(), event.config, event.args);
     let proceeds = config.stated.on_violation != OnViolation::Raise;
-    if proceeds && is_asking_host() {
+    if proceeds && ASKING_HOST.get() {
         return Ok(());
     }
     let pass = |callback| {
@@ -161,11 +159,11 @@ pub fn meet(
         process_start::approved(event.name, args);
         Ok(())
     };
-    let approvals = match proceeds || is_asking_host() {
+    let approvals = match proceeds || ASKING_HOST.get() {
         true => None,
         false => config.approvals(),
     };
-    let is_too_late = is_too_late();
+    let is_too_late = TOO_LATE.get();
     let is_unasked = is_too_late && approvals.is_some();
     let approvals = approvals.filter(|_| !is_too_late);
     let is_held = match approvals {
@@ -193,7 +191,7 @@ pub fn meet(
     let refusal = Refusal::new(event, reason, &asked_for)?;
     let mut is_elsewhere = false;
     if (refusal.told.is_some() || config.callbacks.before_deny.is_some())
-        && !is_asking_host()
+        && !ASKING_HOST.get()
         && !is_too_late
     {
         let answer = is_approved(&refusal)?;
@@ -231,7 +229,7 @@ pub fn meet(
         return Err(PyErr::fetch(py));
     }
     denial.get().note_chain(py)?;
-    let _asking = begin_asking_host();
+    let _asking = Marked::begin(&ASKING_HOST);
     proceed(config, &denial, &exception)?;
     process_start::approved(event.name, args);
     Ok(())
@@ -272,7 +270,7 @@ fn is_approved(refusal: &Refusal<'_, '_>) -> PyResult<bool> {
         None => (args.clone(), message),
     };
     let given = (event, args, frame, message, config.data.bind(py)).into_pyobject(py)?;
-    let _asking = begin_asking_host();
+    let _asking = Marked::begin(&ASKING_HOST);
     for callback in callbacks {
         let answer = callback.call(&given)?;
         if is_awaitable(&answer) {
@@ -332,11 +330,11 @@ fn tell(
     let Some(on_denied) = config.on_denied(py) else {
         return Ok(());
     };
-    if is_asking_host() {
+    if ASKING_HOST.get() {
         return Ok(());
     }
     denial.get().note_chain(py)?;
-    let _asking = begin_asking_host();
+    let _asking = Marked::begin(&ASKING_HOST);
     match calling::call(&on_denied, &(exception,).into_pyobject(py)?, None) {
         Ok(_) => Ok(()),
         Err(error) if error.is_instance_of::<PyException>(py) => {

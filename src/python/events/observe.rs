@@ -197,7 +197,7 @@ fn entry(event: &Event<'_, '_>, class: Option<&Class>, probe: &Probe<'_>) -> PyR
         needs,
         call_chain: text::call_chain(py, None)?,
         denied,
-        count: 1,
+        count: 1.into(),
         tool: None,
         line: String::new(),
     };

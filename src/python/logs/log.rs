@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use ahash::AHashMap;
 use pyo3::prelude::*;
@@ -44,23 +43,16 @@ pub struct Entry {
     pub call_chain: Vec<String>,
     /// `None` if it is allowed; `Some(None)` if the event is denied as such.
     pub denied: Option<Option<Why>>,
-    pub count: u64,
+    pub count: AtomicU64,
     pub tool: Option<String>,
     /// The line of the log for each such decision.
     pub line: String,
 }
 
 impl Entry {
-    pub fn copy(&self, py: Python<'_>) -> Self {
-        Self {
-            event: self.event.clone(),
-            args: self.args.clone_ref(py),
-            needs: self.needs.clone(),
-            call_chain: self.call_chain.clone(),
-            tool: self.tool.clone(),
-            line: String::new(),
-            ..*self
-        }
+    /// How often it was seen so far.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
     }
 
     /// `"allowed"`, the field of the policy that denies it, or `"denied"`.
@@ -84,7 +76,7 @@ pub struct Recorder {
 pub struct SeenOperation {
     /// The position of each among the entries, by its key.
     places: AHashMap<u64, usize>,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<Arc<Entry>>,
     pub dropped: u64,
 }
 
@@ -94,12 +86,12 @@ impl Recorder {
     }
 
     pub fn count(&self, key: u64, records: &Records) -> bool {
-        let mut seen = self.seen();
+        let seen = self.seen();
         let Some(&place) = seen.places.get(&key) else {
             return false;
         };
-        let entry = &mut seen.entries[place];
-        entry.count += 1;
+        let entry = &seen.entries[place];
+        entry.count.fetch_add(1, Ordering::Relaxed);
         if let Some(log) = &records.log {
             write_line(log, &entry.line);
         }
@@ -112,11 +104,11 @@ impl Recorder {
         }
         let mut seen = self.seen();
         if let Some(&place) = seen.places.get(&key) {
-            seen.entries[place].count += 1;
+            seen.entries[place].count.fetch_add(1, Ordering::Relaxed);
         } else if seen.entries.len() < MAX_KEPT {
             let place = seen.entries.len();
             seen.places.insert(key, place);
-            seen.entries.push(entry);
+            seen.entries.push(Arc::new(entry));
         } else {
             seen.dropped += 1;
         }
@@ -125,9 +117,8 @@ impl Recorder {
 
 /// Writes a line of the decision log. A full disk stops nobody.
 fn write_line(log: &Mutex<LogFile>, rest: &str) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0.0, |now| now.as_secs_f64());
-    let line = format!("{{\"version\":{VERSION},\"time\":{now:.6},{rest}}}\n");
+    let (seconds, micros) = audit_log::now();
+    let line = format!("{{\"version\":{VERSION},\"time\":{seconds}.{micros:06},{rest}}}\n");
     let log = lock(log);
     let _ = log.append(line.as_bytes(), audit_log::PATIENCE);
 }
@@ -291,7 +282,7 @@ impl Log {
         denial: &Bound<'py, PyAny>,
         why: Option<Why>,
     ) -> Option<Bound<'py, PyAny>> {
-        let mut denials = self.denials();
+        let mut denials = lock(&self.denials);
         let Denials { kept, total, last } = &mut *denials;
         *total += 1;
         let last_alike = why.and_then(|why| last.iter_mut().find(|(own, _)| own.is_alike(why)));
@@ -308,16 +299,12 @@ impl Log {
         earlier
     }
 
-    fn denials(&self) -> MutexGuard<'_, Denials> {
-        lock(&self.denials)
-    }
-
     pub fn total(&self) -> usize {
-        self.denials().total
+        lock(&self.denials).total
     }
 
     pub fn kept<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
-        let denials = self.denials();
+        let denials = lock(&self.denials);
         let kept = denials.kept.iter();
         kept.map(|denial| denial.bind(py).clone()).collect()
     }

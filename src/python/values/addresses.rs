@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
@@ -73,16 +73,12 @@ struct SeenInner {
 }
 
 impl SeenNetwork {
-    fn lock(&self) -> MutexGuard<'_, SeenInner> {
-        lock(&self.0)
-    }
-
     pub fn names_of(&self, address: IpAddr) -> Vec<String> {
-        self.lock().names.get(&address).cloned().unwrap_or_default()
+        lock(&self.0).names.get(&address).cloned().unwrap_or_default()
     }
 
     pub fn remember(&self, name: &str, addresses: &[IpAddr]) {
-        let mut seen = self.lock();
+        let mut seen = lock(&self.0);
         for address in addresses {
             if seen.names.len() >= MAX_ADDRESSES && !seen.names.contains_key(address) {
                 continue;
@@ -98,7 +94,7 @@ impl SeenNetwork {
         let Some(socket) = identity(fd) else {
             return false;
         };
-        let mut seen = self.lock();
+        let mut seen = lock(&self.0);
         seen.connected.retain(|known| identity(known.0) == Some(*known));
         if seen.connected.contains(&socket) {
             return true;

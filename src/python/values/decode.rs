@@ -15,6 +15,7 @@ use crate::python::cpython::ffi::{self as raw, FsBytes};
 use crate::python::cpython::once::intern;
 use crate::python::cpython::{frames, functions};
 use crate::python::importing::stdlib;
+use crate::python::values::errors;
 
 /// A name as an event gave it, with whatever keeps its bytes alive.
 pub enum NameArg<'a, 'py> {
@@ -145,6 +146,21 @@ fn has_builtin_str(function: &Bound<'_, PyAny>) -> PyResult<bool> {
         None => builtins.get_item(name)?,
     };
     Ok(found.is_some_and(|found| found.is(py.get_type::<PyString>())))
+}
+
+/// The path, a `str` or `bytes`, of an item of an argument.
+pub fn path_at<'py>(
+    argument: &str,
+    index: usize,
+    item: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    calling::fs_path(item).map_err(|error| {
+        let wrong = || {
+            let argument = format!("{argument}[{index}]");
+            errors::wrong_type(&argument, "str, bytes or os.PathLike", item)
+        };
+        errors::unless_wrong_type(item.py(), error, wrong)
+    })
 }
 
 /// The bytes of a root: a `str` or `bytes` as `os.fspath` gives it.

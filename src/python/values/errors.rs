@@ -1,11 +1,12 @@
 //! The words for a wrong argument, and for the accepted values: all in one place.
 
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{
     PyImportError, PyOSError, PyPermissionError, PyRuntimeError, PyTypeError, PyValueError,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyString, PyTuple};
-use toml::{Table, Value};
+use toml::Value;
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
@@ -32,6 +33,20 @@ pub fn wrong_type_write(
     ))
 }
 
+/// The error of reading an argument; if it says that the type is wrong, in our words.
+pub fn unless_wrong_type(py: Python<'_>, error: PyErr, wrong: impl FnOnce() -> PyErr) -> PyErr {
+    match error.is_instance_of::<PyTypeError>(py) {
+        true => wrong(),
+        false => error,
+    }
+}
+
+/// `OSError` with the number and the text of the system.
+pub fn of_system(error: rustix::io::Errno) -> PyErr {
+    let text = std::io::Error::from(error).to_string();
+    PyOSError::new_err((error.raw_os_error(), text))
+}
+
 pub fn without_monitor(argument: &str) -> PyErr {
     PyRuntimeError::new_err(format!("{argument} requires monitor_calls=True"))
 }
@@ -47,13 +62,6 @@ pub fn oks_is_one_path(oks: &Bound<'_, PyAny>) -> PyErr {
         type_name(oks),
         shown(oks)
     ))
-}
-
-pub fn oks_not_iterable(oks: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
-    if !cause.is_instance_of::<PyTypeError>(oks.py()) {
-        return cause;
-    }
-    oks_not_paths(oks)
 }
 
 pub fn oks_not_paths(oks: &Bound<'_, PyAny>) -> PyErr {
@@ -77,13 +85,6 @@ pub fn oks_not_paths(oks: &Bound<'_, PyAny>) -> PyErr {
 
 pub fn root_empty(index: usize) -> PyErr {
     PyValueError::new_err(format!("oks[{index}] must not be empty: '.' is the current directory"))
-}
-
-pub fn root_not_a_path(index: usize, item: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
-    if !cause.is_instance_of::<PyTypeError>(item.py()) {
-        return cause;
-    }
-    wrong_type(&format!("oks[{index}]"), "str, bytes or os.PathLike", item)
 }
 
 pub fn root_unreadable(index: usize, path: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
@@ -247,30 +248,28 @@ pub fn literal(py: Python<'_>, value: &Value) -> Option<String> {
 
 /// A value of TOML as one of Python, which JSON can hold.
 pub fn object<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
-    Ok(match value {
+    match value {
         // In Python these are not texts.
-        Value::String(text) if text == "anywhere" || text == "any" || text == "unlimited" => {
-            py.None().into_bound(py)
+        Value::String(text) if matches!(&text[..], "anywhere" | "any" | "unlimited") => {
+            Ok(py.None().into_bound(py))
         }
-        Value::String(text) => PyString::new(py, text).into_any(),
-        Value::Integer(number) => number.into_pyobject(py)?.into_any(),
-        Value::Boolean(is) => is.into_pyobject(py)?.to_owned().into_any(),
+        Value::String(text) => text.into_bound_py_any(py),
+        Value::Integer(number) => number.into_bound_py_any(py),
+        Value::Boolean(is) => is.into_bound_py_any(py),
         Value::Array(items) => {
             let items = items.iter().map(|item| object(py, item));
-            PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)?.into_any()
+            items.collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
         }
-        Value::Table(table) => dict(py, table)?.into_any(),
+        Value::Table(table) => {
+            let dict = PyDict::new(py);
+            for (key, value) in table {
+                dict.set_item(key, object(py, value)?)?;
+            }
+            Ok(dict.into_any())
+        }
         // A policy holds no other types.
-        Value::Float(_) | Value::Datetime(_) => py.None().into_bound(py),
-    })
-}
-
-fn dict<'py>(py: Python<'py>, table: &Table) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    for (key, value) in table {
-        dict.set_item(key, object(py, value)?)?;
+        Value::Float(_) | Value::Datetime(_) => Ok(py.None().into_bound(py)),
     }
-    Ok(dict)
 }
 
 /// A copy of a suggestion: the reader may change it.

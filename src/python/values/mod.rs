@@ -6,5 +6,4 @@ pub mod decode;
 pub mod errors;
 pub mod json_line;
 pub mod process_start;
-pub mod signature;
 pub mod simple;

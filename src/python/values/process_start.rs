@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::ffi::CStr;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::policy::commands::own_path;
 use crate::policy::files::fs::PathBuf;
@@ -90,10 +90,7 @@ fn file_name(executable: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
         return Some(Vec::new());
     }
     let path = calling::fs_path(executable).ok()?;
-    match path.cast::<PyString>() {
-        Ok(text) => Some(raw::fs_encode(text.as_borrowed()).ok()?.as_bytes().to_vec()),
-        Err(_) => Some(path.cast::<PyBytes>().ok()?.as_bytes().to_vec()),
-    }
+    Some(decode::root_name(&path).ok()?.to_vec())
 }
 
 impl Approved {
