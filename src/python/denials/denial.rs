@@ -25,7 +25,7 @@ use crate::policy::{Policy, Why};
 use crate::python::callees::caller::Library;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::{Once, intern, lock};
-use crate::python::cpython::{classes, ffi as raw};
+use crate::python::cpython::{ffi as raw, objects};
 use crate::python::denials::text::{self, FirstLine};
 use crate::python::frames::stack::{self, Site};
 use crate::python::guard::entered_at::SourcePlace;
@@ -167,7 +167,7 @@ fn found<'py>(
     let class = class.get_or_try_init(py, || {
         let class = calling::import(py, "fastaudit_rs.denied")?.attr(name)?;
         let class = class.cast_into::<PyType>()?;
-        classes::make_immutable(&class);
+        objects::make_immutable(&class);
         PyResult::Ok(class.unbind())
     })?;
     Ok(class.bind(py))
