@@ -46,7 +46,7 @@ impl Children {
     #[doc = doc!("_Children.fork")]
     fn fork(&self, py: Python<'_>) -> PyResult<i32> {
         raw::audit(py, c"os.fork", &[])?;
-        let child = process::fork(py)?;
+        let child = process::fork(py, || {})?;
         Ok(child)
     }
 
@@ -159,7 +159,7 @@ impl Child {
         if channel < 0 {
             return Err(PyValueError::new_err("channel must be a file descriptor"));
         }
-        let copied = process::fork_into(py, || {
+        let copied = process::fork(py, || {
             let goes_on = matches!(process::with_descriptor(host, take), Some(Ok(())))
                 && process::with_descriptor(channel, wait) == Some(true);
             #[cfg(target_os = "linux")]

@@ -7,7 +7,7 @@ use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::{Once, intern};
-use crate::python::cpython::{classes, ffi as raw};
+use crate::python::cpython::{ffi as raw, objects};
 use crate::python::denials::denial::{self, Denial};
 use crate::python::guard::scope;
 use crate::python::guard::tool_scope::Rights;
@@ -171,7 +171,7 @@ pub fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     let class = TOOL_ERROR.get_or_try_init(py, || {
         let class = calling::import(py, "fastaudit_rs.denied")?.attr("ToolError")?;
         let class = class.cast_into::<PyType>()?;
-        classes::make_immutable(&class);
+        objects::make_immutable(&class);
         PyResult::Ok(class.unbind())
     })?;
     Ok(class.bind(py))
@@ -227,14 +227,14 @@ pub fn handed_over(tool: &Function, py: Python<'_>, error: &PyErr) -> PyResult<P
         return Ok(PyErr::from_value(denial::exception(&denial)?));
     }
     let (class, value) = (error.get_type(py), error.value(py));
-    if (classes::is_static(&class) || is_cancellation(&class))
+    if (objects::is_static(&class) || is_cancellation(&class))
         && let Some(args) = arguments(value.as_any())?
     {
         return Ok(PyErr::from_value(class.invoke1(args)?));
     }
     let kind = qualified_name(&class)?;
     let short = raw::class_name(value.as_any());
-    let text = calling::str(value.as_any());
+    let text = value.text();
     let text = text.map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned());
     let message = match text.is_empty() {
         true => short,
