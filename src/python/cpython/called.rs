@@ -120,22 +120,6 @@ impl<'a> Called<'a> {
         Self { py: object.py(), arguments, object, class, original }
     }
 
-    /// A call of a function object, by the convention that was read from it, with what it was called with.
-    #[inline]
-    pub(super) fn of_function(
-        original: Convention,
-        function: Borrowed<'a, 'a, PyAny>,
-        arguments: CallArguments<'a>,
-    ) -> Self {
-        Self {
-            py: function.py(),
-            arguments,
-            object: function,
-            class: std::ptr::null_mut(),
-            original,
-        }
-    }
-
     /// The object that the method is called on; a function itself.
     pub fn receiver(&self) -> Borrowed<'a, 'a, PyAny> {
         self.object

@@ -10,11 +10,11 @@ use crate::python::cpython::arguments::{Convention, Route, Vectorcall, typed};
 #[cfg(Py_3_12)]
 use crate::python::cpython::calling::Calling;
 #[cfg(Py_3_12)]
+use crate::python::cpython::ffi::type_lookup;
+#[cfg(Py_3_12)]
 use crate::python::cpython::once::intern;
 #[cfg(Py_3_12)]
-use pyo3::types::PyString;
-#[cfg(Py_3_12)]
-use pyo3::types::PyType;
+use pyo3::types::{PyString, PyType};
 
 /// The layout of a native function object, as in `cpython/methodobject.h`.
 #[repr(C)]
@@ -72,9 +72,8 @@ impl<'a, 'py> Builtin<'a, 'py> {
     }
 
     #[cfg(Py_3_12)]
-    pub fn name(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
-        let name = name_of(self.entry()).to_string_lossy();
-        Ok(PyString::intern(py, &name))
+    pub fn name(&self) -> Bound<'py, PyString> {
+        PyString::intern(self.0.py(), &name_of(self.entry()).to_string_lossy())
     }
 
     /// Returns the function that calls the function object: its vectorcall (PEP 590).
@@ -215,14 +214,12 @@ pub fn definer<'py>(
 
 #[cfg(Py_3_12)]
 fn defines(class: &Bound<'_, PyType>, function: &Builtin<'_, '_>) -> bool {
-    let Ok(name) = function.name(class.py()) else {
-        return false;
-    };
-    let Some(found) = crate::python::cpython::ffi::type_lookup(class, &name) else {
-        return false;
-    };
-    descriptor_method(&found) == Some(function.method())
-        && found.attr(intern!(class.py(), "__objclass__")).is_ok_and(|definer| definer.is(class))
+    let found = type_lookup(class, &function.name());
+    found.is_some_and(|found| {
+        let definer = || found.attr(intern!(class.py(), "__objclass__"));
+        descriptor_method(&found) == Some(function.method())
+            && definer().is_ok_and(|definer| definer.is(class))
+    })
 }
 
 /// Returns whether an object is a native method of a class, not bound to an object.

@@ -200,13 +200,9 @@ pub fn only_marks_awaitable(function: &Bound<'_, PyAny>, new: &Bound<'_, PyAny>)
         return false;
     }
     let flags = |code: &Bound<'_, PyAny>| raw::int_value(&code.attr("co_flags").ok()?);
-    let Ok(old) = function.attr("__code__") else {
-        return false;
-    };
-    if !old.get_type().is(new.get_type()) {
-        return false;
-    }
-    matches!((flags(&old), flags(new)), (Some(old), Some(new)) if old | ITERABLE_COROUTINE == new && old != new)
+    let old = frames::function_code(function);
+    frames::is_code(new)
+        && matches!((flags(&old), flags(new)), (Some(old), Some(new)) if old | ITERABLE_COROUTINE == new && old != new)
         && ATTRIBUTES.iter().all(|name| {
             matches!((old.attr(*name), new.attr(*name)), (Ok(old), Ok(new)) if is_same(&old, &new))
         })

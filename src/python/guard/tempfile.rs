@@ -119,9 +119,6 @@ fn change(module: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some(function) = module.attr_opt(FUNCTION)? else {
         return Ok(false);
     };
-    if !raw::is_python_function(&function) {
-        return Ok(true);
-    }
     let Some(globals) = frames::function_globals(&function) else {
         return Ok(true);
     };
