@@ -141,8 +141,9 @@ impl<'a> Called<'a> {
         let CallArguments { args, nargsf, kwnames, .. } = self.arguments;
         let (object, count) = (self.object.as_ptr(), self.arguments.positional() as isize);
         // A function object has the object that its C function is called with.
-        let bound_to =
-            || Builtin::cast(&self.receiver()).map_or(std::ptr::null_mut(), |own| own.bound_to());
+        let bound_to = || {
+            Builtin::cast(&self.receiver()).map_or(std::ptr::null_mut(), |own| own.get().receiver)
+        };
         let is_named = self.arguments.named() != 0;
         // SAFETY: the object is the one that was called, and each function is called by its own
         // convention, with as many arguments as it was called with. The results are new references or

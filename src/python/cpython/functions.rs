@@ -50,7 +50,7 @@ impl<'a, 'py> Builtin<'a, 'py> {
         self.0.as_ptr().cast()
     }
 
-    fn get(&self) -> &NativeFunction {
+    pub(super) fn get(&self) -> &NativeFunction {
         // SAFETY: `cast` checked the type, whose layout this is; the object is alive as long as borrowed.
         unsafe { &*self.raw() }
     }
@@ -74,11 +74,6 @@ impl<'a, 'py> Builtin<'a, 'py> {
     #[cfg(Py_3_12)]
     pub fn name(&self) -> Bound<'py, PyString> {
         PyString::intern(self.0.py(), &name_of(self.entry()).to_string_lossy())
-    }
-
-    /// Returns the function that calls the function object: its vectorcall (PEP 590).
-    pub fn vectorcall(&self) -> Option<Vectorcall> {
-        self.get().vectorcall
     }
 
     /// Routes every call of the function, under whatever name, through another vectorcall. It stays
@@ -122,14 +117,9 @@ impl<'a, 'py> Builtin<'a, 'py> {
         }
     }
 
-    /// The object that the C function is called with, or null.
-    pub(super) fn bound_to(&self) -> *mut PyObject {
-        self.get().receiver
-    }
-
     /// Returns the calling convention of the C function; `None` if it is not known here.
     pub(super) fn convention(&self) -> Option<Convention> {
-        if let Some(vectorcall) = self.vectorcall() {
+        if let Some(vectorcall) = self.get().vectorcall {
             return Some(Convention::Vectorcall(vectorcall));
         }
         let (function, flags) = (self.function(), self.entry().ml_flags);

@@ -125,12 +125,9 @@ impl OfHost {
         else {
             return Ok(false);
         };
+        let address = |place: &Option<Py<PyAny>>| place.as_ref().map(Py::as_ptr);
         let now = places(&attributes)?;
-        let same = now.iter().zip(&self.places).all(|both| match both {
-            (None, None) => true,
-            (Some(now), Some(before)) => now.is(before),
-            _ => false,
-        });
+        let same = now.iter().map(address).eq(self.places.iter().map(address));
         let hides_a_method = attributes.keys().iter().any(|name| {
             let name = name.cast::<PyString>();
             let of_class = name.ok().and_then(|name| raw::type_lookup(&class, name));
