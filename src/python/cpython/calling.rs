@@ -234,12 +234,6 @@ pub fn hash(object: &Bound<'_, PyAny>) -> PyResult<isize> {
     })
 }
 
-/// A text in the bytes of an encoding, which may be Python code.
-pub fn encode<'py>(text: &Bound<'py, PyString>, encoding: &str) -> PyResult<Bound<'py, PyAny>> {
-    let encode = text.attr("encode")?;
-    call(&encode, &PyTuple::new(text.py(), [encoding])?, None)
-}
-
 /// `isinstance(object, class)`.
 pub fn is_instance(object: &Bound<'_, PyAny>, class: &Bound<'_, PyAny>) -> PyResult<bool> {
     // SAFETY: it takes two objects, on an attached thread.

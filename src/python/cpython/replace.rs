@@ -255,16 +255,11 @@ conventions! {
         receiver, NO_CLASS, (std::ptr::null(), 0, NO_NAMES);
     /// `METH_VARARGS`: the items of a tuple follow each other in it.
     of_tuple(receiver: Object, tuple: Object) =>
-        receiver, NO_CLASS, (items(tuple), ffi::PyTuple_GET_SIZE(tuple) as usize, NO_NAMES);
-}
-
-/// The place of the items of a tuple.
-///
-/// # Safety
-/// It is a tuple, and alive.
-unsafe fn items(tuple: *mut PyObject) -> *const *mut PyObject {
-    // SAFETY: by the caller.
-    unsafe { (&raw const (*tuple.cast::<ffi::PyTupleObject>()).ob_item).cast() }
+        receiver, NO_CLASS, (
+            (&raw const (*tuple.cast::<ffi::PyTupleObject>()).ob_item).cast(),
+            ffi::PyTuple_GET_SIZE(tuple) as usize,
+            NO_NAMES,
+        );
 }
 
 /// # Safety

@@ -99,14 +99,10 @@ impl Site {
 
     /// `module.function`.
     pub fn name(&self, py: Python<'_>) -> PyResult<String> {
-        let module = self
-            .module
-            .as_ref()
-            .map_or_else(|| "None".into(), |module| module.bind(py).to_string_lossy().into_owned());
-        let code = self.code.bind(py);
-        let own = own_name(code)?;
-        let own = own.cast::<PyString>()?.to_string_lossy().into_owned();
-        Ok(format!("{module}.{own}"))
+        let module = self.module.as_ref().map(|module| module.bind(py).to_string_lossy());
+        let own = own_name(self.code.bind(py))?;
+        let own = own.cast::<PyString>()?.to_string_lossy();
+        Ok(format!("{}.{own}", module.unwrap_or("None".into())))
     }
 }
 

@@ -255,8 +255,7 @@ impl Active {
     }
 
     pub fn outer(&self, py: Python<'_>) -> Option<Py<Self>> {
-        let outer = lock(&self.outer);
-        outer.as_ref().map(|active| active.clone_ref(py))
+        lock(&self.outer).as_ref().map(|active| active.clone_ref(py))
     }
 
     fn set_outer(&self, outer: Option<Py<Self>>) {

@@ -8,10 +8,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
 
 use crate::policy::judge::{Host, family_of};
+use crate::python::cpython::calling::Calling;
+use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::lock;
 #[cfg(unix)]
 use crate::python::cpython::process;
-use crate::python::cpython::{calling, ffi as raw};
 
 pub fn read_host(object: &Bound<'_, PyAny>) -> Option<Host> {
     if object.is_none() {
@@ -21,7 +22,7 @@ pub fn read_host(object: &Bound<'_, PyAny>) -> Option<Host> {
         Ok(text) => match text.to_str() {
             Ok(text) if text.is_ascii() => text.to_owned(),
             _ => {
-                let encoded = calling::encode(text, "idna").ok()?;
+                let encoded = text.invoke_method1("encode", ("idna",)).ok()?;
                 String::from_utf8(encoded.cast::<PyBytes>().ok()?.as_bytes().to_vec()).ok()?
             }
         },
