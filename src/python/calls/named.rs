@@ -17,7 +17,7 @@ use pyo3::types::{PyModule, PyString, PyType};
 
 use crate::python::callees::callee::{self as callees, CalleeName, Native};
 use crate::python::calls::deferred;
-use crate::python::cpython::functions::{self, Builtin};
+use crate::python::cpython::functions::Builtin;
 use crate::python::cpython::{ffi as raw, layout};
 
 const PLACES: usize = 4096;
@@ -148,7 +148,7 @@ fn descriptor_of<'py>(callee: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     let function = Builtin::cast(callee)?;
     let class = function.receiver()?.get_type();
     let found = raw::type_lookup(&class, &function.name())?;
-    (functions::descriptor_method(&found) == Some(function.method())).then_some(found)
+    function.is_made_from(&found).then_some(found)
 }
 
 /// Returns whether a callable is the object that its module has by its name, or a class there, so

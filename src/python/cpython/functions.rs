@@ -60,6 +60,12 @@ impl<'a, 'py> Builtin<'a, 'py> {
         self.get().method
     }
 
+    /// Returns whether it was made from this method of a class.
+    #[cfg(Py_3_12)]
+    pub fn is_made_from(&self, descriptor: &Bound<'_, PyAny>) -> bool {
+        descriptor_entry(descriptor).is_some_and(|entry| std::ptr::eq(entry, self.method()))
+    }
+
     fn entry(&self) -> &ffi::PyMethodDef {
         // SAFETY: a method table entry is valid as long as its function.
         unsafe { &*self.get().method }
@@ -158,12 +164,6 @@ fn name_of(entry: &ffi::PyMethodDef) -> &CStr {
     unsafe { CStr::from_ptr(entry.ml_name) }
 }
 
-/// Returns the method definition of a descriptor, of a class or of its instances.
-#[cfg(Py_3_12)]
-pub fn descriptor_method(descriptor: &Bound<'_, PyAny>) -> Option<*mut ffi::PyMethodDef> {
-    descriptor_entry(descriptor).map(|entry| std::ptr::from_ref(entry).cast_mut())
-}
-
 /// The entry of a method, of a class or of its instances.
 fn descriptor_entry<'a>(descriptor: &'a Bound<'_, PyAny>) -> Option<&'a ffi::PyMethodDef> {
     let ty = descriptor.get_type_ptr();
@@ -207,8 +207,7 @@ fn defines(class: &Bound<'_, PyType>, function: &Builtin<'_, '_>) -> bool {
     let found = type_lookup(class, &function.name());
     found.is_some_and(|found| {
         let definer = || found.attr(intern!(class.py(), "__objclass__"));
-        descriptor_method(&found) == Some(function.method())
-            && definer().is_ok_and(|definer| definer.is(class))
+        function.is_made_from(&found) && definer().is_ok_and(|definer| definer.is(class))
     })
 }
 

@@ -31,10 +31,7 @@ impl Rights {
             (None, None) => return Ok(None),
             (None, Some(_)) => Bound::new(py, Active::detached())?,
         };
-        let hold = match config {
-            Some(config) => scope::hold(py, config)?,
-            None => None,
-        };
+        let hold = config.map(|config| scope::hold(py, config)).transpose()?.flatten();
         let call = ToolCall::new(name.clone_ref(py), tool_rights::depth_below(guest.get()));
         let config = config.map(|config| config.clone_ref(py));
         let active = Active::of_tool(config, hold, call, guest.unbind());
