@@ -18,21 +18,17 @@ unsafe extern "C" fn open<J: ActJudge>(
     flags: c_int,
     caller: *const c_void,
 ) -> *mut c_void {
-    // SAFETY: by the caller.
-    let load = || unsafe {
-        let handle = match found_for(caller, name) {
-            Some(path) => libc::dlopen(path.as_ptr(), flags),
-            None => std::ptr::null_mut(),
-        };
-        match handle.is_null() {
-            true => libc::dlopen(name, flags),
-            false => handle,
-        }
-    };
-    match name.is_null() {
-        true => load(),
-        false => J::tables().load(load),
+    // SAFETY: by the caller; the other name is NUL-terminated as well.
+    let load = |name| unsafe { libc::dlopen(name, flags) };
+    if name.is_null() {
+        return load(name);
     }
+    J::tables().load(|| {
+        // SAFETY: by the caller.
+        let found = unsafe { found_for(caller, name) };
+        let handle = found.map_or(std::ptr::null_mut(), |path| load(path.as_ptr()));
+        if handle.is_null() { load(name) } else { handle }
+    })
 }
 
 /// Looks up a function: what is replaced in tables is replaced here too.
@@ -119,11 +115,8 @@ mod search {
 /// The file that the loader finds for the object that calls; `None` if it finds the same without.
 ///
 /// # Safety
-/// The name is NUL-terminated, or null; `caller` is an address of code.
+/// The name is NUL-terminated; `caller` is an address of code.
 unsafe fn found_for(caller: *const c_void, name: *const c_char) -> Option<std::ffi::CString> {
-    if name.is_null() {
-        return None;
-    }
     // SAFETY: by the caller.
     let bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
     if bytes.is_empty() || bytes.contains(&b'/') {

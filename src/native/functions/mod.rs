@@ -1,11 +1,9 @@
 //! The functions that take the place of the C library's: each says what it is about to do, and
 //! does it if the judge lets it.
 
-mod attributes;
-mod entries;
+mod files;
 mod loading;
 mod network;
-mod opening;
 mod processes;
 mod system_calls;
 
@@ -56,9 +54,7 @@ use replaced;
 pub fn replacements<J: ActJudge>() -> Vec<Replacement> {
     use super::tables::Within::{Everything, Libraries};
 
-    let of_libraries = opening::table::<J>()
-        .chain(entries::table::<J>())
-        .chain(attributes::table::<J>())
+    let of_libraries = files::table::<J>()
         .chain(network::table::<J>())
         .chain(processes::table::<J>())
         .chain(system_calls::table::<J>())

@@ -4,9 +4,10 @@ use std::ffi::{CStr, c_int, c_long};
 
 #[cfg(target_arch = "x86_64")]
 use super::CWD;
-use super::attributes::{cuts, is_link, sets_attribute, sets_mode, sets_owner, sets_times};
-use super::entries::{links, makes, moves, removes};
-use super::opening::opens;
+use super::files::{
+    cuts, is_link, links, makes, moves, opens, removes, sets_attribute, sets_mode, sets_owner,
+    sets_times,
+};
 use super::{Path, network, processes, text, with_text};
 use crate::native::asking::{self, ActJudge};
 use crate::policy::judge::Act;

@@ -52,7 +52,7 @@ impl Children {
     #[doc = doc!("_Children.fork")]
     fn fork(&self, py: Python<'_>) -> PyResult<i32> {
         raw::audit(py, c"os.fork", ())?;
-        Ok(process::fork(py)?)
+        Ok(process::fork(py, || {})?)
     }
 
     #[doc = doc!("_Children.status")]
@@ -133,7 +133,7 @@ impl Child {
         if channel < 0 {
             return Err(PyValueError::new_err("channel must be a file descriptor"));
         }
-        let copied = process::fork_into(py, || {
+        let copied = process::fork(py, || {
             let goes_on = matches!(process::with_descriptor(host, take), Some(Ok(())))
                 && process::with_descriptor(channel, wait) == Some(true)
                 && set_parent_process_death_signal(Some(Signal::KILL)).is_ok();

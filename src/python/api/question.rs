@@ -16,7 +16,6 @@ use crate::python::api::{policy, readers};
 use crate::python::configuration::approvals::{self, Approvals};
 use crate::python::configuration::callbacks;
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::classes;
 use crate::python::cpython::once::Once;
 use crate::python::guard::{governing, scope};
 use crate::python::values::errors;
@@ -86,13 +85,13 @@ pub fn read(
 
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CLASS: Once<Py<PyType>> = Once::new();
-    classes::of_package(py, &CLASS, "fastaudit_rs.approvals", "Approvals")
+    calling::class_of_package(py, &CLASS, "fastaudit_rs.approvals", "Approvals")
 }
 
 /// The class of callbacks whose answers the kernel bounds.
 fn up_to_class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CLASS: Once<Py<PyType>> = Once::new();
-    classes::of_package(py, &CLASS, "fastaudit_rs.approvals", "_UpTo")
+    calling::class_of_package(py, &CLASS, "fastaudit_rs.approvals", "_UpTo")
 }
 
 /// The answers in a file; without the file there are none.

@@ -10,7 +10,7 @@ use pyo3::types::PyType;
 use crate::python::acts;
 #[cfg(Py_3_12)]
 use crate::python::callees::callee;
-use crate::python::cpython::classes::{self, dictionary, watched};
+use crate::python::cpython::objects::{self, dictionary, watched};
 use crate::python::cpython::{ffi as raw, process};
 use crate::python::denials::denial;
 use crate::python::events::hook;
@@ -196,7 +196,7 @@ fn restore_all(py: Python<'_>) {
             // Without memory for it a `with` statement finds no method, and does not go on.
             let _ = dictionary.set_item(name, value);
         }
-        classes::make_concrete(class);
+        objects::make_concrete(class);
     }
     watched::note_restored();
     drop(gone);

@@ -7,7 +7,7 @@ use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::{Once, intern};
-use crate::python::cpython::{classes, ffi as raw};
+use crate::python::cpython::{ffi as raw, objects};
 use crate::python::denials::denial::{self, Denial};
 use crate::python::guard::scope;
 use crate::python::guard::tool_scope::Rights;
@@ -168,7 +168,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 }
 
 pub fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    classes::of_package(py, &TOOL_ERROR, "fastaudit_rs.denied", "ToolError")
+    calling::class_of_package(py, &TOOL_ERROR, "fastaudit_rs.denied", "ToolError")
 }
 
 /// Logs an error, and lets go of the frames that it came through, while the tool has its rights.
@@ -221,14 +221,14 @@ pub fn handed_over(tool: &Function, py: Python<'_>, error: &PyErr) -> PyResult<P
         return Ok(PyErr::from_value(denial::exception(&denial)?));
     }
     let (class, value) = (error.get_type(py), error.value(py));
-    if (classes::is_static(&class) || is_cancellation(&class))
+    if (objects::is_static(&class) || is_cancellation(&class))
         && let Some(args) = arguments(value.as_any())?
     {
         return Ok(PyErr::from_value(class.invoke1(args)?));
     }
     let kind = qualified_name(&class)?;
     let short = raw::class_name(value.as_any());
-    let text = calling::str(value.as_any());
+    let text = value.text();
     let text = text.map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned());
     let message = match text.is_empty() {
         true => short,

@@ -5,10 +5,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString, PyTuple, PyType, PyWeakrefMethods, PyWeakrefProxy};
 
 use crate::python::callees::callee_cache as cache;
-use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::functions::{self, Builtin};
 use crate::python::cpython::once::intern;
-use crate::python::cpython::{ffi as raw, layout};
+use crate::python::cpython::{ffi as raw, layout, objects};
 use crate::python::importing::loaded::{self, StandardLibrary};
 
 const MAX_WRAPPERS: usize = 32;
@@ -124,7 +124,7 @@ fn stands_for<'py>(known: &StandardLibrary, callee: &Bound<'py, PyAny>) -> PyRes
         });
     }
     if raw::is_subtype(&ty, known.partial.bind(py)) {
-        return calling::getattr(callee, intern!(py, "func")).map(Step::Of);
+        return callee.attr(intern!(py, "func")).map(Step::Of);
     }
     if ty.is(&known.lru_cache) {
         let wrapped = attribute(callee, intern!(py, "__wrapped__"))?;
@@ -208,7 +208,7 @@ fn constructor<'py>(
         {
             if is_foreign_class(known, owner)? {
                 // A static class is native itself; others may inherit their constructor.
-                let named = if layout::is_static_class(class) { class } else { owner };
+                let named = if objects::is_static(class) { class } else { owner };
                 return qualified_name(named);
             }
         } else if let Some(name) = native_name(known, &slot)? {
@@ -342,7 +342,7 @@ fn attribute<'py>(
     object: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    match calling::getattr(object, name) {
+    match object.attr(name) {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.is_instance_of::<PyException>(object.py()) => Ok(None),
         Err(error) => Err(error),

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::python::cpython::ffi::is_python_function;
 use crate::python::cpython::layout::{self, Callee, NativeEntry};
 
 const PLACES: usize = 2048;
@@ -105,7 +106,7 @@ pub const SECOND: bool = true;
 #[inline]
 pub fn is_plainly_quiet(callee: Callee<'_, '_>) -> bool {
     // A native `__new__`, whose entry is shared by all, is never among them.
-    layout::is_python_function(callee)
+    is_python_function(&callee)
         || FUNCTIONS.has::<FIRST>(layout::method_entry(callee) as u64)
         || is_quiet::<FIRST>(callee)
 }
@@ -114,7 +115,7 @@ pub fn is_plainly_quiet(callee: Callee<'_, '_>) -> bool {
 #[inline(never)]
 pub fn is_quiet<const AT: bool>(mut callee: Callee<'_, '_>) -> bool {
     for _ in 0..MAX_BOUND {
-        if layout::is_python_function(callee) {
+        if is_python_function(&callee) {
             return true;
         }
         if let Some(entry) = layout::native_entry(callee) {

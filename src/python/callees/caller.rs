@@ -4,7 +4,7 @@
 //! objects before is used again. Each thread remembers a few.
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -108,10 +108,7 @@ pub fn now() -> Option<Library> {
         Caller::OnStack => asking::library(),
         Caller::Was(file) => Some(file.clone()),
     })?;
-    Some(Library { package: package_of(&file), file: file.to_string_lossy().into_owned() })
-}
-
-fn package_of(file: &Path) -> Option<String> {
-    let module = distributions::module_of_file(file)?;
-    Some(distributions::installed().package_of(&module).to_owned())
+    let module = distributions::module_of_file(&file);
+    let package = module.map(|module| distributions::installed().package_of(&module).to_owned());
+    Some(Library { package, file: file.to_string_lossy().into_owned() })
 }

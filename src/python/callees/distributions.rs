@@ -67,12 +67,11 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
             && known.seen.iter().zip(&path).all(|(one, own)| one.is(&own))
     };
     for entry in path.iter() {
-        let entry = entry.cast::<PyString>().ok();
-        let Some(entry) = entry.and_then(|entry| entry.to_str().ok()) else {
-            continue;
-        };
-        // Another one starts from the current directory.
-        if !is_as_before || !entry.starts_with('/') {
+        // One without a slash starts from the current directory.
+        if let Ok(entry) = entry.cast::<PyString>()
+            && let Ok(entry) = entry.to_str()
+            && !(is_as_before && entry.starts_with('/'))
+        {
             known().add(entry);
         }
     }
@@ -233,7 +232,7 @@ pub fn module_of(native: &Native<'_>) -> Option<String> {
         let mut codes = layout::code_of(object);
         codes.find_map(|code| module_of_file(&loaded::holding(code)?))
     };
-    if Builtin::cast(function).is_some() || layout::has_code(function.as_borrowed()) {
+    if layout::has_code(function.as_borrowed()) {
         // Code that a compiler makes at run time is in no file, but is bound to an object of its
         // own.
         let bound = || by_object(Builtin::cast(function)?.receiver()?.get_type().as_any());

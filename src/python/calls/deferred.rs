@@ -13,7 +13,7 @@ use pyo3::types::{PyFrame, PyString};
 use crate::python::cpython::callbacks::NewCallback;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::frames;
-use crate::python::cpython::once::{Once, intern};
+use crate::python::cpython::once::Once;
 use crate::python::frames::stack;
 use crate::python::guard::monitoring::while_registering;
 
@@ -26,7 +26,7 @@ const CALLED: [&str; 3] = ["pandas", "numpy", "pyarrow"];
 
 struct Running {
     frame: Py<PyFrame>,
-    at: Py<PyAny>,
+    at: Option<usize>,
     denial: Option<PyErr>,
 }
 
@@ -68,50 +68,39 @@ fn register(py: Python<'_>, tool_id: i32, on: bool) -> PyResult<()> {
     results.try_for_each(|result| result.map(|_| ()))
 }
 
-fn position(frame: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-    Ok(frame.attr(intern!(frame.py(), "f_lasti"))?.unbind())
-}
-
 pub fn is_fragile(name: &Bound<'_, PyString>) -> bool {
     FRAGILE.iter().any(|fragile| name == fragile)
 }
 
 pub fn begins(py: Python<'_>, tool_id: i32) -> PyResult<()> {
-    if is_running(py)? {
-        return Ok(());
+    if !is_running(py)
+        && let Some(frame) = frames::current_frame(py)
+    {
+        register(py, tool_id, true)?;
+        let at = frames::last_instruction(&frame);
+        let before = RUNNING.replace(Some(Running { frame: frame.unbind(), at, denial: None }));
+        drop(before);
     }
-    let Some(frame) = frames::current_frame(py) else {
-        return Ok(());
-    };
-    register(py, tool_id, true)?;
-    let running = Running { at: position(&frame)?, frame: frame.unbind(), denial: None };
-    let before = RUNNING.replace(Some(running));
-    drop(before);
     Ok(())
 }
 
 /// Returns whether the noted call is still being made: its frame is on the stack, where it was.
-fn is_running(py: Python<'_>) -> PyResult<bool> {
+fn is_running(py: Python<'_>) -> bool {
     let noted = RUNNING.with_borrow(|running| {
         let running = running.as_ref()?;
-        Some((running.frame.clone_ref(py), running.at.clone_ref(py)))
+        Some((running.frame.clone_ref(py), running.at))
     });
-    let Some((noted, at)) = noted else {
-        return Ok(false);
-    };
-    for current in stack::frames(py) {
-        if current.is(&noted) {
-            return position(&current)?.bind(py).equals(&at);
-        }
-    }
-    Ok(false)
+    noted.is_some_and(|(noted, at)| {
+        let is_it = |frame: &Bound<'_, PyFrame>| frame.is(&noted);
+        stack::frames(py).find(is_it).is_some_and(|frame| frames::last_instruction(&frame) == at)
+    })
 }
 
 /// Returns the denial as an error, or `Ok(())` if it must wait until the fragile call returns.
 pub fn deny(py: Python<'_>, caller: &Bound<'_, PyString>, denial: PyErr) -> PyResult<()> {
     let package = caller.to_str().unwrap_or_default().split('.').next();
     let is_its_own = package.is_some_and(|package| CALLED.contains(&package));
-    if !is_its_own || !stack::is_of_its_module(py)? || !is_running(py)? {
+    if !is_its_own || !stack::is_of_its_module(py)? || !is_running(py) {
         return Err(denial);
     }
     RUNNING.with_borrow_mut(|running| {
@@ -124,15 +113,12 @@ pub fn deny(py: Python<'_>, caller: &Bound<'_, PyString>, denial: PyErr) -> PyRe
 
 /// Raises the denial that was kept, at the end of a native call.
 pub fn ends(py: Python<'_>, tool_id: i32) -> PyResult<()> {
-    let frame = frames::current_frame(py);
-    let is_it = RUNNING.with_borrow(|running| match (running, &frame) {
-        (Some(running), Some(frame)) => Some((frame.is(&running.frame), running.at.clone_ref(py))),
-        _ => None,
-    });
-    let (Some((true, at)), Some(frame)) = (is_it, frame) else {
+    let Some(frame) = frames::current_frame(py) else {
         return Ok(());
     };
-    if !position(&frame)?.bind(py).equals(&at)? {
+    let at = frames::last_instruction(&frame);
+    let is_it = |running: &Running| frame.is(&running.frame) && running.at == at;
+    if !RUNNING.with_borrow(|running| running.as_ref().is_some_and(is_it)) {
         return Ok(());
     }
     let running = RUNNING.take();

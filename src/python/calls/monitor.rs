@@ -22,7 +22,7 @@ use crate::python::cpython::{calling, unpacked};
 use crate::python::cpython::{ffi as raw, layout};
 use crate::python::denials::denial;
 use crate::python::guard::monitoring::{self, Free, id, note_changed, while_registering};
-use crate::python::guard::scope::{self, Current};
+use crate::python::guard::scope::{self, Active, Current};
 use crate::python::importing::loaded;
 use crate::python::values::errors;
 
@@ -185,18 +185,15 @@ fn watcher(py: Python<'_>) -> PyResult<Option<(Option<Py<AuditCfg>>, bool)>> {
         Current::Unguarded => None,
     };
     let own = own.as_ref().map(|active| active.get());
-    if let Some(active) = own
-        && let Some(watching) = active.watching()
-    {
-        let is_alone = active.other().is_none() && !installed.any(|active| active.watches());
-        let config = watching.config().map(|config| config.clone_ref(py));
-        return Ok(Some((config, is_alone)));
-    }
-    let watching = installed.find(|active| active.watches());
-    Ok(watching.map(|active| {
-        let config = active.config().map(|config| config.clone_ref(py));
-        (config, false)
-    }))
+    let (watching, is_alone) = match own.and_then(Active::watching) {
+        Some(watching) => {
+            let has_other = own.is_some_and(|active| active.other().is_some());
+            (Some(watching), !has_other && !installed.any(Active::watches))
+        }
+        None => (installed.find(|active| active.watches()), false),
+    };
+    let config = |active: &Active| active.config().map(|config| config.clone_ref(py));
+    Ok(watching.map(|active| (config(active), is_alone)))
 }
 
 // The functions of `sys.monitoring` that change tools: guarded code may not change the monitor's.

@@ -17,7 +17,7 @@ use pyo3::types::{PyModule, PyString, PyType};
 
 use crate::python::callees::callee::{self as callees, CalleeName, Native};
 use crate::python::calls::deferred;
-use crate::python::cpython::functions::{self, Builtin};
+use crate::python::cpython::functions::Builtin;
 use crate::python::cpython::{ffi as raw, layout};
 
 const PLACES: usize = 4096;
@@ -119,7 +119,7 @@ fn remember(callee: &Bound<'_, PyAny>, key: Key, found: &NamedCallee<'_>) -> PyR
     }
     let name = &found.native.name;
     let held = match layout::bound_method(callee.as_borrowed()) {
-        Some(_) => descriptor_of(callee)?,
+        Some(_) => descriptor_of(callee),
         None => {
             // A class has a name of its own, whatever its instances are made by.
             let class = callee.cast::<PyType>().ok();
@@ -144,43 +144,27 @@ fn remember(callee: &Bound<'_, PyAny>, key: Key, found: &NamedCallee<'_>) -> PyR
 }
 
 /// The descriptor that a bound native method was made from, if its object's class has it by that name.
-fn descriptor_of<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let Some(function) = Builtin::cast(callee) else {
-        return Ok(None);
-    };
-    let Some(receiver) = function.receiver() else {
-        return Ok(None);
-    };
-    let found = raw::type_lookup(&receiver.get_type(), &function.name(callee.py())?);
-    let method = Some(function.method());
-    Ok(found.filter(|found| functions::descriptor_method(found) == method))
+fn descriptor_of<'py>(callee: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    let function = Builtin::cast(callee)?;
+    let class = function.receiver()?.get_type();
+    let found = raw::type_lookup(&class, &function.name())?;
+    function.is_made_from(&found).then_some(found)
 }
 
 /// Returns whether a callable is the object that its module has by its name, or a class there, so
 /// that it never goes away. Runs none of their code.
 pub fn is_of_its_module(name: &CalleeName<'_>, callee: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = callee.py();
-    let Some(module) = raw::imported_module(py, &name.module)? else {
-        return Ok(false);
-    };
-    let (Ok(module), Ok(own)) = (module.cast::<PyModule>(), name.own.to_str()) else {
+    let module = raw::imported_module(py, &name.module)?;
+    let module = module.and_then(|module| module.cast_into::<PyModule>().ok());
+    let (Some(module), Ok(own)) = (module, name.own.to_str()) else {
         return Ok(false);
     };
     let mut parts = own.split('.');
-    let Some(mut found) = (match parts.next() {
-        Some(first) => module.dict().get_item(first)?,
-        None => None,
-    }) else {
-        return Ok(false);
-    };
+    let mut found = module.dict().get_item(parts.next().unwrap_or_default())?;
     for part in parts {
-        let Ok(class) = found.cast::<PyType>() else {
-            return Ok(false);
-        };
-        let Some(next) = raw::type_lookup(class, &PyString::new(py, part)) else {
-            return Ok(false);
-        };
-        found = next;
+        let class = found.and_then(|found| found.cast_into::<PyType>().ok());
+        found = class.and_then(|class| raw::type_lookup(&class, &PyString::new(py, part)));
     }
-    Ok(found.is(callee))
+    Ok(found.is_some_and(|found| found.is(callee)))
 }

@@ -67,16 +67,12 @@ impl<'a> CallArguments<'a> {
             return Some(index);
         }
         let name = name?;
-        let at = (0..self.named()).find(|at| self.is_named(*at, name))?;
-        Some(self.positional() + at)
-    }
-
-    fn is_named(&self, at: usize, name: &CStr) -> bool {
         // SAFETY: the names are a tuple of str with so many, which lives for the call.
-        unsafe {
-            let own = ffi::PyTuple_GET_ITEM(self.kwnames, at as isize);
+        let is_it = |at: &usize| unsafe {
+            let own = ffi::PyTuple_GET_ITEM(self.kwnames, *at as isize);
             ffi::PyUnicode_CompareWithASCIIString(own, name.as_ptr()) == 0
-        }
+        };
+        Some(self.positional() + (0..self.named()).find(is_it)?)
     }
 
     /// The argument at an index that `position` gave.

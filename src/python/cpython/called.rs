@@ -120,22 +120,6 @@ impl<'a> Called<'a> {
         Self { py: object.py(), arguments, object, class, original }
     }
 
-    /// A call of a function object, by the convention that was read from it, with what it was called with.
-    #[inline]
-    pub(super) fn of_function(
-        original: Convention,
-        function: Borrowed<'a, 'a, PyAny>,
-        arguments: CallArguments<'a>,
-    ) -> Self {
-        Self {
-            py: function.py(),
-            arguments,
-            object: function,
-            class: std::ptr::null_mut(),
-            original,
-        }
-    }
-
     /// The object that the method is called on; a function itself.
     pub fn receiver(&self) -> Borrowed<'a, 'a, PyAny> {
         self.object
@@ -157,8 +141,9 @@ impl<'a> Called<'a> {
         let CallArguments { args, nargsf, kwnames, .. } = self.arguments;
         let (object, count) = (self.object.as_ptr(), self.arguments.positional() as isize);
         // A function object has the object that its C function is called with.
-        let bound_to =
-            || Builtin::cast(&self.receiver()).map_or(std::ptr::null_mut(), |own| own.bound_to());
+        let bound_to = || {
+            Builtin::cast(&self.receiver()).map_or(std::ptr::null_mut(), |own| own.get().receiver)
+        };
         let is_named = self.arguments.named() != 0;
         // SAFETY: the object is the one that was called, and each function is called by its own
         // convention, with as many arguments as it was called with. The results are new references or

@@ -13,27 +13,24 @@ use pyo3::exceptions::PyAttributeError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
-use pyo3::types::{PyDict, PyModule, PyString, PyTuple};
+use pyo3::types::{PyDict, PyModule, PyString, PyTuple, PyType};
 
 #[cfg(Py_3_12)]
 use crate::python::cpython::arguments::Vectorcall;
 use crate::python::cpython::arguments::{WithKeywords, typed};
-use crate::python::cpython::objects::plain_str;
+use crate::python::cpython::objects::{self, plain_str};
+use crate::python::cpython::once::Once;
 
-type Convert = unsafe extern "C-unwind" fn(*mut PyObject) -> *mut PyObject;
-type Test = unsafe extern "C-unwind" fn(*mut PyObject) -> c_int;
-type Attribute = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
+/// Functions of CPython by the objects that they take.
+type OfOne<R> = unsafe extern "C-unwind" fn(*mut PyObject) -> R;
+type OfTwo<R> = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> R;
 type SetAttribute =
     unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> c_int;
 #[cfg(Py_3_13)]
 type OptionalAttribute =
     unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut *mut PyObject) -> c_int;
 type Warn = unsafe extern "C-unwind" fn(*mut PyObject, *const c_char, ffi::Py_ssize_t) -> c_int;
-type Tell = unsafe extern "C-unwind" fn(*mut PyObject);
-type Size = unsafe extern "C-unwind" fn(*mut PyObject) -> ffi::Py_ssize_t;
-type IsInstance = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> c_int;
 type Compare = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, c_int) -> *mut PyObject;
-type Hash = unsafe extern "C-unwind" fn(*mut PyObject) -> ffi::Py_hash_t;
 
 /// Re-types a CPython function as one that may be unwound (`extern "C-unwind"`). `black_box` hides
 /// which one it is: the compiler would use its `nounwind` declaration and drop the cleanup.
@@ -128,21 +125,10 @@ fn converted<'py>(
     };
     // SAFETY: each of them takes any object, and gives a new reference or null.
     unsafe {
-        let convert: Convert = unwinding(function);
+        let convert: OfOne<*mut PyObject> = unwinding(function);
         let result = held(|| convert(object.as_ptr()));
         Bound::from_owned_ptr_or_err(object.py(), result)
     }
-}
-
-/// `repr(object)`, as a plain str: `__repr__` may return one of a subclass, which would be asked
-/// for its text again where it is shown.
-pub fn repr<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
-    plain_str(converted(object, Conversion::Repr)?.cast_into()?)
-}
-
-/// `str(object)`.
-pub fn str<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
-    plain_str(converted(object, Conversion::Str)?.cast_into()?)
 }
 
 /// `os.fspath(object)`.
@@ -160,29 +146,23 @@ pub fn list<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     converted(object, Conversion::List)
 }
 
-/// The answer of a function of C, which is -1 for an error.
-fn checked(py: Python<'_>, answer: c_int) -> PyResult<c_int> {
-    match answer {
-        -1 => Err(PyErr::fetch(py)),
-        answer => Ok(answer),
+/// Calls a function of CPython that answers by a number, which is -1 for an error.
+fn numbered<N: PartialEq + From<i8>>(py: Python<'_>, call: impl FnOnce() -> N) -> PyResult<N> {
+    let answer = held(call);
+    match answer == N::from(-1) {
+        true => Err(PyErr::fetch(py)),
+        false => Ok(answer),
     }
 }
 
 /// Returns whether an object is true.
 pub fn is_true(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     // SAFETY: it takes any object, on an attached thread.
-    let answer = held(|| unsafe {
-        let is_true: Test = unwinding(ffi::PyObject_IsTrue as *const ());
+    let answer = numbered(object.py(), || unsafe {
+        let is_true: OfOne<c_int> = unwinding(ffi::PyObject_IsTrue as *const ());
         is_true(object.as_ptr())
-    });
-    Ok(checked(object.py(), answer)? != 0)
-}
-
-pub fn getattr<'py>(
-    object: &Bound<'py, PyAny>,
-    name: &Bound<'py, PyString>,
-) -> PyResult<Bound<'py, PyAny>> {
-    paired(object, name, Pair::Attribute)
+    })?;
+    Ok(answer != 0)
 }
 
 /// Returns an attribute; `None` if it does not exist.
@@ -194,18 +174,15 @@ pub fn getattr_opt<'py>(
     {
         let mut value = std::ptr::null_mut();
         // SAFETY: it takes two objects and a place for a new reference, or null.
-        let (found, value) = unsafe {
+        numbered(object.py(), || unsafe {
             let get: OptionalAttribute = unwinding(ffi::PyObject_GetOptionalAttr as *const ());
-            let found = held(|| get(object.as_ptr(), name.as_ptr(), &raw mut value));
-            (found, Bound::from_owned_ptr_or_opt(object.py(), value))
-        };
-        match found {
-            -1 => Err(PyErr::fetch(object.py())),
-            _ => Ok(value),
-        }
+            get(object.as_ptr(), name.as_ptr(), &raw mut value)
+        })?;
+        // SAFETY: it was put there.
+        Ok(unsafe { Bound::from_owned_ptr_or_opt(object.py(), value) })
     }
     #[cfg(not(Py_3_13))]
-    match getattr(object, name) {
+    match paired(object, name, Pair::Attribute) {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.is_instance_of::<PyAttributeError>(object.py()) => Ok(None),
         Err(error) => Err(error),
@@ -217,14 +194,18 @@ pub fn compare<'py>(
     other: &Bound<'py, PyAny>,
     how: CompareOp,
 ) -> PyResult<Bound<'py, PyAny>> {
-    paired(one, other, Pair::Compare(how))
+    // SAFETY: it takes two objects and a number; a new reference, or null with an error.
+    unsafe {
+        let compare: Compare = unwinding(ffi::PyObject_RichCompare as *const ());
+        let result = held(|| compare(one.as_ptr(), other.as_ptr(), how as c_int));
+        Bound::from_owned_ptr_or_err(one.py(), result)
+    }
 }
 
 /// Functions of CPython that make one object of two.
 enum Pair {
     Attribute,
     Item,
-    Compare(CompareOp),
 }
 
 #[inline(always)]
@@ -233,77 +214,45 @@ fn paired<'py>(
     other: &Bound<'py, PyAny>,
     pair: Pair,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let objects = (one.as_ptr(), other.as_ptr());
-    let by = |function| {
-        // SAFETY: both functions take two objects.
-        let function: Attribute = unsafe { unwinding(function) };
-        // SAFETY: both objects are alive.
-        held(|| unsafe { function(objects.0, objects.1) })
+    let function = match pair {
+        Pair::Attribute => ffi::PyObject_GetAttr as *const (),
+        Pair::Item => ffi::PyObject_GetItem as *const (),
     };
-    let result = match pair {
-        Pair::Attribute => by(ffi::PyObject_GetAttr as *const ()),
-        Pair::Item => by(ffi::PyObject_GetItem as *const ()),
-        Pair::Compare(how) => {
-            // SAFETY: it takes two objects, and a number.
-            let compare: Compare = unsafe { unwinding(ffi::PyObject_RichCompare as *const ()) };
-            // SAFETY: both objects are alive.
-            held(|| unsafe { compare(objects.0, objects.1, how as c_int) })
-        }
-    };
-    // SAFETY: each of them gives a new reference, or null with an error.
-    unsafe { Bound::from_owned_ptr_or_err(one.py(), result) }
+    // SAFETY: both functions take two objects, and give a new reference, or null with an error.
+    unsafe {
+        let function: OfTwo<*mut PyObject> = unwinding(function);
+        let result = held(|| function(one.as_ptr(), other.as_ptr()));
+        Bound::from_owned_ptr_or_err(one.py(), result)
+    }
 }
 
 /// `hash(object)`.
 pub fn hash(object: &Bound<'_, PyAny>) -> PyResult<isize> {
     // SAFETY: it takes any object, on an attached thread.
-    let answer = held(|| unsafe {
-        let hash: Hash = unwinding(ffi::PyObject_Hash as *const ());
+    numbered(object.py(), || unsafe {
+        let hash: OfOne<ffi::Py_hash_t> = unwinding(ffi::PyObject_Hash as *const ());
         hash(object.as_ptr())
-    });
-    match answer {
-        -1 => Err(PyErr::fetch(object.py())),
-        hash => Ok(hash),
-    }
-}
-
-/// A text in the bytes of an encoding, which may be Python code.
-pub fn encode<'py>(text: &Bound<'py, PyString>, encoding: &str) -> PyResult<Bound<'py, PyAny>> {
-    let encode = text.attr("encode")?;
-    call(&encode, &PyTuple::new(text.py(), [encoding])?, None)
-}
-
-fn set_attribute(
-    object: &Bound<'_, PyAny>,
-    name: &Bound<'_, PyString>,
-    value: &Bound<'_, PyAny>,
-) -> PyResult<()> {
-    // SAFETY: it takes three objects, on an attached thread.
-    let answer = held(|| unsafe {
-        let set: SetAttribute = unwinding(ffi::PyObject_SetAttr as *const ());
-        set(object.as_ptr(), name.as_ptr(), value.as_ptr())
-    });
-    checked(object.py(), answer).map(drop)
+    })
 }
 
 /// `isinstance(object, class)`.
 pub fn is_instance(object: &Bound<'_, PyAny>, class: &Bound<'_, PyAny>) -> PyResult<bool> {
     // SAFETY: it takes two objects, on an attached thread.
-    let answer = held(|| unsafe {
-        let is_instance: IsInstance = unwinding(ffi::PyObject_IsInstance as *const ());
+    let answer = numbered(object.py(), || unsafe {
+        let is_instance: OfTwo<c_int> = unwinding(ffi::PyObject_IsInstance as *const ());
         is_instance(object.as_ptr(), class.as_ptr())
-    });
-    Ok(checked(object.py(), answer)? != 0)
+    })?;
+    Ok(answer != 0)
 }
 
 /// Issues a warning of the innermost frame.
 pub fn warn(category: &Bound<'_, PyAny>, text: &CStr) -> PyResult<()> {
     // SAFETY: it takes a class, a text that ends with a null, and the number of frames to go up.
-    let answer = held(|| unsafe {
+    let answer = numbered(category.py(), || unsafe {
         let warn: Warn = unwinding(ffi::PyErr_WarnEx as *const ());
         warn(category.as_ptr(), text.as_ptr(), 1)
     });
-    checked(category.py(), answer).map(drop)
+    answer.map(drop)
 }
 
 /// Hands an error that nobody can catch to `sys.unraisablehook`.
@@ -311,7 +260,7 @@ pub fn write_unraisable(py: Python<'_>, error: PyErr) {
     error.restore(py);
     // SAFETY: it takes an object or null, while an error is set.
     held(|| unsafe {
-        let tell: Tell = unwinding(ffi::PyErr_WriteUnraisable as *const ());
+        let tell: OfOne<()> = unwinding(ffi::PyErr_WriteUnraisable as *const ());
         tell(std::ptr::null_mut());
     });
 }
@@ -335,7 +284,7 @@ impl<'py> Iterator for Iterated<'py> {
         let py = self.0.py();
         // SAFETY: it takes an iterator, which `iterate` made; it gives a new reference or null.
         let item = unsafe {
-            let next: Convert = unwinding(ffi::PyIter_Next as *const ());
+            let next: OfOne<*mut PyObject> = unwinding(ffi::PyIter_Next as *const ());
             Bound::from_owned_ptr_or_opt(py, held(|| next(self.0.as_ptr())))
         };
         match item {
@@ -360,7 +309,7 @@ pub trait Calling<'py> {
     /// `object.name`.
     fn attr(&self, name: impl IntoPyObject<'py, Target = PyString>) -> PyResult<Bound<'py, PyAny>> {
         let object = self.object();
-        getattr(object, &converted_into(object.py(), name)?)
+        paired(object, converted_into(object.py(), name)?.as_any(), Pair::Attribute)
     }
 
     /// `getattr(object, name, None)`.
@@ -386,7 +335,12 @@ pub trait Calling<'py> {
         let object = self.object();
         let py = object.py();
         let (name, value) = (converted_into(py, name)?, converted_into(py, value)?);
-        set_attribute(object, &name, value.as_any())
+        // SAFETY: it takes three objects, on an attached thread.
+        let answer = numbered(py, || unsafe {
+            let set: SetAttribute = unwinding(ffi::PyObject_SetAttr as *const ());
+            set(object.as_ptr(), name.as_ptr(), value.as_ptr())
+        });
+        answer.map(drop)
     }
 
     /// `object(*args, **kwargs)`.
@@ -455,11 +409,11 @@ pub trait Calling<'py> {
     fn size(&self) -> PyResult<usize> {
         let object = self.object();
         // SAFETY: it takes any object, on an attached thread.
-        let size = held(|| unsafe {
-            let size: Size = unwinding(ffi::PyObject_Size as *const ());
+        let size = numbered(object.py(), || unsafe {
+            let size: OfOne<ffi::Py_ssize_t> = unwinding(ffi::PyObject_Size as *const ());
             size(object.as_ptr())
         });
-        usize::try_from(size).map_err(|_| PyErr::fetch(object.py()))
+        size.map(isize::unsigned_abs)
     }
 
     /// `bool(object)`.
@@ -467,14 +421,15 @@ pub trait Calling<'py> {
         is_true(self.object())
     }
 
-    /// `repr(object)`.
+    /// `repr(object)`, as a plain str: `__repr__` may return one of a subclass, which would be asked
+    /// for its text again where it is shown.
     fn shown(&self) -> PyResult<Bound<'py, PyString>> {
-        repr(self.object())
+        plain_str(converted(self.object(), Conversion::Repr)?.cast_into()?)
     }
 
     /// `str(object)`.
     fn text(&self) -> PyResult<Bound<'py, PyString>> {
-        str(self.object())
+        plain_str(converted(self.object(), Conversion::Str)?.cast_into()?)
     }
 
     /// `object == other`.
@@ -489,4 +444,19 @@ impl<'py, T> Calling<'py> for Bound<'py, T> {
     fn object(&self) -> &Bound<'py, PyAny> {
         self.as_any()
     }
+}
+
+/// A class of this package, which nobody changes from then on.
+pub fn class_of_package<'py>(
+    py: Python<'py>,
+    kept: &'static Once<Py<PyType>>,
+    module: &str,
+    name: &str,
+) -> PyResult<&'py Bound<'py, PyType>> {
+    let class = kept.get_or_try_init(py, || {
+        let class = import(py, module)?.attr(name)?.cast_into::<PyType>()?;
+        objects::make_immutable(&class);
+        PyResult::Ok(class.unbind())
+    })?;
+    Ok(class.bind(py))
 }

@@ -155,9 +155,9 @@ pub fn copy_context<'py>(
     }
 }
 
-pub fn new_context_var<'py>(py: Python<'py>, name: &CStr) -> PyResult<Bound<'py, PyAny>> {
+pub fn new_context_var<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     let class = calling::import(py, "_contextvars")?.attr("ContextVar")?;
-    class.invoke1((name.to_string_lossy(),))
+    class.invoke1((name,))
 }
 
 /// Returns the context variable's value in the current context; `None` if it is not set there.
@@ -256,6 +256,7 @@ pub fn is_subtype(class: &Bound<'_, PyType>, base: &Bound<'_, PyType>) -> bool {
     class.mro().iter().any(|own| own.is(base))
 }
 
+#[inline]
 pub fn is_python_function(object: &Bound<'_, PyAny>) -> bool {
     object.get_type_ptr() == &raw mut ffi::PyFunction_Type
 }

@@ -2,7 +2,7 @@
 //! raises.
 
 use std::ffi::c_int;
-use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::sync::{LazyLock, Mutex};
 
 use ahash::AHashMap;
 use pyo3::ffi;
@@ -166,15 +166,11 @@ struct All {
 /// The least such number.
 const MOST: usize = 1024;
 
+/// While it is locked no object is made or freed.
 static ALL: LazyLock<Mutex<All>> = LazyLock::new(Mutex::default);
 
-/// While it is locked no object is made or freed.
-fn all() -> MutexGuard<'static, All> {
-    lock(&ALL)
-}
-
 pub fn get(code: &Bound<'_, PyAny>, kind: NoteKind) -> usize {
-    (notes(&all(), code) >> kind.shift) & kind.mask
+    (notes(&lock(&ALL), code) >> kind.shift) & kind.mask
 }
 
 /// Notes a number on some code. Without memory for it there is no note.
@@ -183,7 +179,7 @@ pub fn set(code: &Bound<'_, PyAny>, kind: NoteKind, note: usize) {
     let Ok(reference) = PyWeakrefReference::new(code) else {
         return;
     };
-    let mut all = all();
+    let mut all = lock(&ALL);
     let others = notes(&all, code) & !(kind.mask << kind.shift);
     let noted =
         Noted { code: reference.unbind(), notes: others | (note & kind.mask) << kind.shift };

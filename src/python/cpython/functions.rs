@@ -10,11 +10,11 @@ use crate::python::cpython::arguments::{Convention, Route, Vectorcall, typed};
 #[cfg(Py_3_12)]
 use crate::python::cpython::calling::Calling;
 #[cfg(Py_3_12)]
+use crate::python::cpython::ffi::type_lookup;
+#[cfg(Py_3_12)]
 use crate::python::cpython::once::intern;
 #[cfg(Py_3_12)]
-use pyo3::types::PyString;
-#[cfg(Py_3_12)]
-use pyo3::types::PyType;
+use pyo3::types::{PyString, PyType};
 
 /// The layout of a native function object, as in `cpython/methodobject.h`.
 #[repr(C)]
@@ -50,7 +50,7 @@ impl<'a, 'py> Builtin<'a, 'py> {
         self.0.as_ptr().cast()
     }
 
-    fn get(&self) -> &NativeFunction {
+    pub(super) fn get(&self) -> &NativeFunction {
         // SAFETY: `cast` checked the type, whose layout this is; the object is alive as long as borrowed.
         unsafe { &*self.raw() }
     }
@@ -58,6 +58,12 @@ impl<'a, 'py> Builtin<'a, 'py> {
     /// The table entry that the function was made from.
     pub fn method(&self) -> *mut ffi::PyMethodDef {
         self.get().method
+    }
+
+    /// Returns whether it was made from this method of a class.
+    #[cfg(Py_3_12)]
+    pub fn is_made_from(&self, descriptor: &Bound<'_, PyAny>) -> bool {
+        descriptor_entry(descriptor).is_some_and(|entry| std::ptr::eq(entry, self.method()))
     }
 
     fn entry(&self) -> &ffi::PyMethodDef {
@@ -72,14 +78,8 @@ impl<'a, 'py> Builtin<'a, 'py> {
     }
 
     #[cfg(Py_3_12)]
-    pub fn name(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
-        let name = name_of(self.entry()).to_string_lossy();
-        Ok(PyString::intern(py, &name))
-    }
-
-    /// Returns the function that calls the function object: its vectorcall (PEP 590).
-    pub fn vectorcall(&self) -> Option<Vectorcall> {
-        self.get().vectorcall
+    pub fn name(&self) -> Bound<'py, PyString> {
+        PyString::intern(self.0.py(), &name_of(self.entry()).to_string_lossy())
     }
 
     /// Routes every call of the function, under whatever name, through another vectorcall. It stays
@@ -123,14 +123,9 @@ impl<'a, 'py> Builtin<'a, 'py> {
         }
     }
 
-    /// The object that the C function is called with, or null.
-    pub(super) fn bound_to(&self) -> *mut PyObject {
-        self.get().receiver
-    }
-
     /// Returns the calling convention of the C function; `None` if it is not known here.
     pub(super) fn convention(&self) -> Option<Convention> {
-        if let Some(vectorcall) = self.vectorcall() {
+        if let Some(vectorcall) = self.get().vectorcall {
             return Some(Convention::Vectorcall(vectorcall));
         }
         let (function, flags) = (self.function(), self.entry().ml_flags);
@@ -167,12 +162,6 @@ impl<'a, 'py> Builtin<'a, 'py> {
 fn name_of(entry: &ffi::PyMethodDef) -> &CStr {
     // SAFETY: the entry of a function object has a NUL-terminated name, which lives as long as it.
     unsafe { CStr::from_ptr(entry.ml_name) }
-}
-
-/// Returns the method definition of a descriptor, of a class or of its instances.
-#[cfg(Py_3_12)]
-pub fn descriptor_method(descriptor: &Bound<'_, PyAny>) -> Option<*mut ffi::PyMethodDef> {
-    descriptor_entry(descriptor).map(|entry| std::ptr::from_ref(entry).cast_mut())
 }
 
 /// The entry of a method, of a class or of its instances.
@@ -215,14 +204,11 @@ pub fn definer<'py>(
 
 #[cfg(Py_3_12)]
 fn defines(class: &Bound<'_, PyType>, function: &Builtin<'_, '_>) -> bool {
-    let Ok(name) = function.name(class.py()) else {
-        return false;
-    };
-    let Some(found) = crate::python::cpython::ffi::type_lookup(class, &name) else {
-        return false;
-    };
-    descriptor_method(&found) == Some(function.method())
-        && found.attr(intern!(class.py(), "__objclass__")).is_ok_and(|definer| definer.is(class))
+    let found = type_lookup(class, &function.name());
+    found.is_some_and(|found| {
+        let definer = || found.attr(intern!(class.py(), "__objclass__"));
+        function.is_made_from(&found) && definer().is_ok_and(|definer| definer.is(class))
+    })
 }
 
 /// Returns whether an object is a native method of a class, not bound to an object.

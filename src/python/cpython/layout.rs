@@ -184,7 +184,7 @@ pub fn is_new(object: Callee<'_, '_>) -> bool {
 pub fn bound_function<'a, 'py>(object: Callee<'a, 'py>) -> Option<Callee<'a, 'py>> {
     // SAFETY: the object is alive, and keeps its function; the layout is that of the type.
     unsafe {
-        (class_of(object) == &raw mut PyMethod_Type).then(|| {
+        (object.get_type_ptr() == &raw mut PyMethod_Type).then(|| {
             let function = (*object.as_ptr().cast::<BoundMethod>()).function;
             Callee::from_ptr_or_opt(object.py(), function).unwrap_unchecked()
         })
@@ -195,7 +195,7 @@ pub fn bound_function<'a, 'py>(object: Callee<'a, 'py>) -> Option<Callee<'a, 'py
 /// `None` for methods that are bound to a class or of a module, that were given another module's
 /// name, and for other objects.
 pub fn bound_method<'a, 'py>(object: Callee<'a, 'py>) -> Option<(usize, Callee<'a, 'py>)> {
-    if class_of(object) != &raw mut ffi::PyCFunction_Type {
+    if object.get_type_ptr() != &raw mut ffi::PyCFunction_Type {
         return None;
     }
     // SAFETY: the object is alive, and keeps what it is bound to; the layout is that of the type.
@@ -220,16 +220,6 @@ pub fn is_class(object: Callee<'_, '_>) -> bool {
 pub fn as_class<'a, 'py>(object: Callee<'a, 'py>) -> Option<Borrowed<'a, 'py, PyType>> {
     // SAFETY: it is one.
     is_class(object).then(|| unsafe { object.cast_unchecked() })
-}
-
-#[inline]
-pub fn is_python_function(object: Callee<'_, '_>) -> bool {
-    class_of(object) == &raw mut ffi::PyFunction_Type
-}
-
-pub fn is_static_class(class: &Bound<'_, PyType>) -> bool {
-    // SAFETY: the class is alive; only its flags are read.
-    unsafe { ffi::PyType_HasFeature(class.as_type_ptr(), ffi::Py_TPFLAGS_HEAPTYPE) == 0 }
 }
 
 /// The version of a class: CPython gives it anew, and never again, when the class or one of its
@@ -264,10 +254,5 @@ pub fn class_versions(class: Borrowed<'_, '_, PyType>) -> u64 {
 #[inline]
 pub fn version_of_type(object: Callee<'_, '_>) -> u64 {
     // SAFETY: the object is alive, and keeps its class.
-    unsafe { version(class_of(object)) }
-}
-
-#[inline]
-fn class_of(object: Callee<'_, '_>) -> *mut PyTypeObject {
-    object.get_type_ptr()
+    unsafe { version(object.get_type_ptr()) }
 }

@@ -8,7 +8,6 @@ pub mod attachment;
 pub mod callbacks;
 pub mod called;
 pub mod calling;
-pub mod classes;
 pub mod ffi;
 pub mod frames;
 pub mod functions;

@@ -36,11 +36,8 @@ impl<T> Once<T> {
 
     #[inline]
     pub fn get_or_init(&self, py: Python<'_>, make: impl FnOnce() -> T) -> &T {
-        let made = self.get_or_try_init(py, || Ok::<_, Infallible>(make()));
-        match made {
-            Ok(value) => value,
-            Err(never) => match never {},
-        }
+        let Ok(value) = self.get_or_try_init(py, || Ok::<_, Infallible>(make()));
+        value
     }
 
     /// The same, if making it may fail.

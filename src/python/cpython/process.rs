@@ -13,16 +13,10 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::Once;
 
-/// Copies the process, with CPython's own preparations. Returns 0 in the copy.
+/// Copies the process, with CPython's own preparations. Returns 0 in the copy, which does `first` before
+/// it goes on: `first` does system calls alone.
 #[cfg(unix)]
-pub fn fork(py: Python<'_>) -> std::io::Result<i32> {
-    fork_into(py, || {})
-}
-
-/// Copies the process as [`fork`] does. The copy does `first` before it goes on: `first` does system
-/// calls alone.
-#[cfg(unix)]
-pub fn fork_into(_py: Python<'_>, first: impl FnOnce()) -> std::io::Result<i32> {
+pub fn fork(_py: Python<'_>, first: impl FnOnce()) -> std::io::Result<i32> {
     // SAFETY: the code that runs in the copy is what runs after `os.fork`, and CPython's hooks are
     // called as it calls them itself (PyOS_BeforeFork and its likes in the C API).
     let child = unsafe {

@@ -107,10 +107,8 @@ pub fn replace_again(module: &Bound<'_, PyAny>) -> PyResult<()> {
         all.map(|one| (one.name.clone(), one.function, one.route)).collect()
     };
     for (name, own, route) in replaced {
-        let Some(found) = module.attr_opt(name.as_str())? else {
-            continue;
-        };
-        if let Some(function) = Builtin::cast(&found)
+        if let Some(found) = module.attr_opt(name.as_str())?
+            && let Some(function) = Builtin::cast(&found)
             && function.function() as usize == own
         {
             function.route(route);
@@ -125,21 +123,16 @@ pub fn function<W: Wrapped>(py: Python<'_>, module: &str, name: &str) -> PyResul
     if W::original().convention().is_some() {
         return Ok(());
     }
-    let Some(found) = calling::import(py, module)?.attr_opt(name)? else {
-        return Ok(());
-    };
-    let Some(function) = Builtin::cast(&found) else {
-        return Ok(());
-    };
-    let Some(convention) = function.convention() else {
-        return Ok(());
-    };
-    let own = function.function() as usize;
-    let route = Route(vectorcall::<W>);
-    if let FoundArgument::Own = W::original().keep(convention, own, route.address()) {
-        let replaced = Replaced { name: name.to_owned(), function: own, route };
-        lock(&REPLACED).push(replaced);
-        function.route(route);
+    if let Some(found) = calling::import(py, module)?.attr_opt(name)?
+        && let Some(function) = Builtin::cast(&found)
+        && let Some(convention) = function.convention()
+    {
+        let (own, route) = (function.function() as usize, Route(vectorcall::<W>));
+        if let FoundArgument::Own = W::original().keep(convention, own, route.address()) {
+            let replaced = Replaced { name: name.to_owned(), function: own, route };
+            lock(&REPLACED).push(replaced);
+            function.route(route);
+        }
     }
     Ok(())
 }
@@ -172,25 +165,20 @@ fn replace_method(
     original: &Original,
     by: impl FnOnce(Convention) -> Option<*mut ()>,
 ) -> PyResult<bool> {
-    let Some(found) = class.attr_opt(name)? else {
-        return Ok(false);
-    };
-    let Some(method) = MethodDescriptor::cast(&found) else {
-        return Ok(false);
-    };
-    let Some(convention) = method.convention() else {
-        return Ok(false);
-    };
-    let Some(ours) = by(convention) else {
-        return Ok(false);
-    };
-    match original.keep(convention, method.function() as usize, ours as usize) {
-        // SAFETY: `by` gives a function of the convention, which calls the original.
-        FoundArgument::Own => unsafe { method.set_function(ours) },
-        FoundArgument::Ours => {}
-        FoundArgument::Other => return Ok(false),
+    if let Some(found) = class.attr_opt(name)?
+        && let Some(method) = MethodDescriptor::cast(&found)
+        && let Some(convention) = method.convention()
+        && let Some(ours) = by(convention)
+    {
+        match original.keep(convention, method.function() as usize, ours as usize) {
+            // SAFETY: `by` gives a function of the convention, which calls the original.
+            FoundArgument::Own => unsafe { method.set_function(ours) },
+            FoundArgument::Ours => {}
+            FoundArgument::Other => return Ok(false),
+        }
+        return Ok(true);
     }
-    Ok(true)
+    Ok(false)
 }
 
 /// Makes a slot of a class, and of those below it, hold `W`, and the method by which Python code calls
@@ -267,16 +255,11 @@ conventions! {
         receiver, NO_CLASS, (std::ptr::null(), 0, NO_NAMES);
     /// `METH_VARARGS`: the items of a tuple follow each other in it.
     of_tuple(receiver: Object, tuple: Object) =>
-        receiver, NO_CLASS, (items(tuple), ffi::PyTuple_GET_SIZE(tuple) as usize, NO_NAMES);
-}
-
-/// The place of the items of a tuple.
-///
-/// # Safety
-/// It is a tuple, and alive.
-unsafe fn items(tuple: *mut PyObject) -> *const *mut PyObject {
-    // SAFETY: by the caller.
-    unsafe { (&raw const (*tuple.cast::<ffi::PyTupleObject>()).ob_item).cast() }
+        receiver, NO_CLASS, (
+            (&raw const (*tuple.cast::<ffi::PyTupleObject>()).ob_item).cast(),
+            ffi::PyTuple_GET_SIZE(tuple) as usize,
+            NO_NAMES,
+        );
 }
 
 /// # Safety
@@ -386,19 +369,20 @@ unsafe extern "C-unwind" fn listed<L: Lists>(
     nargsf: usize,
     kwnames: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: CPython calls on an attached thread, and holds the function. The arguments are those of a
-    // vectorcall, which lasts until this function returns.
-    let (function, arguments) = unsafe {
-        let function = Borrowed::from_ptr(Python::assume_attached(), callable);
-        (function, CallArguments::new(args, nargsf, kwnames))
-    };
+    // SAFETY: CPython calls on an attached thread, and holds the function.
+    let function = unsafe { Borrowed::from_ptr(Python::assume_attached(), callable) };
     let own = Builtin::cast(&function).map(|function| function.function() as usize);
     let mut all = L::table().all().iter();
     let Some(known) = all.find(|known| Some(known.function) == own) else {
         // Only functions that were put there come here.
         return std::ptr::null_mut();
     };
-    let called = Called::of_function(known.original, function, arguments);
+    // SAFETY: the convention was read from the function. The arguments are those of a vectorcall, which
+    // lasts until this function returns.
+    let called = unsafe {
+        let arguments = CallArguments::new(args, nargsf, kwnames);
+        Called::new(known.original, callable, NO_CLASS, arguments)
+    };
     L::call(called, known.kind).into_ptr()
 }
 

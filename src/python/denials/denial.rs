@@ -23,9 +23,9 @@ use crate::policy::written::widening::Lack;
 use crate::policy::written::wording;
 use crate::policy::{Policy, Why};
 use crate::python::callees::caller::Library;
-use crate::python::cpython::calling::Calling;
+use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::{Once, intern, lock};
-use crate::python::cpython::{classes, ffi as raw};
 use crate::python::denials::text::{self, FirstLine};
 use crate::python::frames::stack::{self, Site};
 use crate::python::guard::entered_at::SourcePlace;
@@ -149,12 +149,12 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 }
 
 pub fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    classes::of_package(py, &CLASS, "fastaudit_rs.denied", "AuditDenied")
+    calling::class_of_package(py, &CLASS, "fastaudit_rs.denied", "AuditDenied")
 }
 
 /// The class of the exception in a process with a sandbox of hooks, a subclass.
 pub fn violation(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    classes::of_package(py, &VIOLATION, "fastaudit_rs.denied", "SandboxViolation")
+    calling::class_of_package(py, &VIOLATION, "fastaudit_rs.denied", "SandboxViolation")
 }
 
 #[doc = doc!("_raise_violations")]

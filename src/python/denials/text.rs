@@ -10,7 +10,7 @@ use crate::policy::rules::{NetworkEvent, Rule};
 use crate::policy::wording::{Line, NamedRoots, noun, operation};
 use crate::policy::written::wording::{printable, shell_word};
 use crate::python::configuration::config::AuditCfg;
-use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 use crate::python::cpython::once::intern;
@@ -264,7 +264,7 @@ fn named_places(places: &Bound<'_, PyTuple>) -> PyResult<String> {
 /// Returns `repr(args)`, item by item if that fails.
 fn shown_all<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> {
     let py = args.py();
-    match calling::repr(args) {
+    match args.shown() {
         Err(error) if error.is_instance_of::<PyException>(py) => {
             let mut items = joined(args.iter().map(|item| shown(&item)))?;
             if args.len() == 1 {

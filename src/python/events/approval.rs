@@ -156,7 +156,7 @@ fn read(answer: &Bound<'_, PyAny>) -> Result<Option<Answer>, String> {
 fn one_line(py: Python<'_>, error: &PyErr) -> String {
     let value = error.value(py);
     let class = errors::type_name(value.as_any());
-    let text = calling::str(value.as_any());
+    let text = value.text();
     let text = text.map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned());
     match text.lines().next() {
         None => class,

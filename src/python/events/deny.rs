@@ -302,7 +302,7 @@ impl LegacyContext {
         let mut args = args.clone();
         if event == "fastaudit.call" && args.len() == 2 {
             chain.push_str(" -> ");
-            chain.push_str(&calling::str(&args.get_item(1)?)?.to_string_lossy());
+            chain.push_str(&args.get_item(1)?.text()?.to_string_lossy());
             let more = PyTuple::new(py, [PyString::new(py, &chain)])?;
             args = args.as_sequence().concat(more.as_sequence())?.to_tuple()?;
         }

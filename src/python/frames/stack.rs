@@ -99,14 +99,10 @@ impl Site {
 
     /// `module.function`.
     pub fn name(&self, py: Python<'_>) -> PyResult<String> {
-        let module = self
-            .module
-            .as_ref()
-            .map_or_else(|| "None".into(), |module| module.bind(py).to_string_lossy().into_owned());
-        let code = self.code.bind(py);
-        let own = own_name(code)?;
-        let own = own.cast::<PyString>()?.to_string_lossy().into_owned();
-        Ok(format!("{module}.{own}"))
+        let module = self.module.as_ref().map(|module| module.bind(py).to_string_lossy());
+        let own = own_name(self.code.bind(py))?;
+        let own = own.cast::<PyString>()?.to_string_lossy();
+        Ok(format!("{}.{own}", module.unwrap_or("None".into())))
     }
 }
 
@@ -200,13 +196,9 @@ pub fn only_marks_awaitable(function: &Bound<'_, PyAny>, new: &Bound<'_, PyAny>)
         return false;
     }
     let flags = |code: &Bound<'_, PyAny>| raw::int_value(&code.attr("co_flags").ok()?);
-    let Ok(old) = function.attr("__code__") else {
-        return false;
-    };
-    if !old.get_type().is(new.get_type()) {
-        return false;
-    }
-    matches!((flags(&old), flags(new)), (Some(old), Some(new)) if old | ITERABLE_COROUTINE == new && old != new)
+    let old = frames::function_code(function);
+    frames::is_code(new)
+        && matches!((flags(&old), flags(new)), (Some(old), Some(new)) if old | ITERABLE_COROUTINE == new && old != new)
         && ATTRIBUTES.iter().all(|name| {
             matches!((old.attr(*name), new.attr(*name)), (Ok(old), Ok(new)) if is_same(&old, &new))
         })

@@ -45,9 +45,7 @@ impl CallTracker {
     #[new]
     #[pyo3(signature = (name="fastaudit_active_calls"))]
     fn new(py: Python<'_>, name: &str) -> PyResult<Self> {
-        let name = std::ffi::CString::new(name)?;
-        let var = raw::new_context_var(py, &name)?;
-        Ok(Self { var: var.unbind() })
+        Ok(Self { var: raw::new_context_var(py, name)?.unbind() })
     }
 
     #[doc = doc!("_CallTracker.active")]

@@ -122,8 +122,7 @@ impl Active {
 
     #[inline]
     pub fn is_strict(&self) -> bool {
-        let config = self.config.as_ref();
-        config.is_some_and(|config| config.get().is_strict())
+        self.config.as_ref().is_some_and(|config| config.get().is_strict())
     }
 
     /// The directory that was current when the guarded code first asked to change it.
@@ -201,8 +200,7 @@ impl Active {
 
     /// Returns whether it has this configuration, or a guard beside it.
     pub fn has_config(&self, config: &Py<AuditCfg>) -> bool {
-        self.config.as_ref().is_some_and(|own| own.is(config))
-            || self.other().is_some_and(|other| other.has_config(config))
+        self.each().any(|active| active.config.as_ref().is_some_and(|own| own.is(config)))
     }
 
     #[inline]
@@ -216,8 +214,7 @@ impl Active {
     }
 
     pub fn watches(&self) -> bool {
-        let config = self.config.as_ref();
-        config.is_some_and(|config| config.get().monitor_calls)
+        self.config.as_ref().is_some_and(|config| config.get().monitor_calls)
     }
 
     /// The first of this guard and those beside it that wants to see calls.
@@ -258,8 +255,7 @@ impl Active {
     }
 
     pub fn outer(&self, py: Python<'_>) -> Option<Py<Self>> {
-        let outer = lock(&self.outer);
-        outer.as_ref().map(|active| active.clone_ref(py))
+        lock(&self.outer).as_ref().map(|active| active.clone_ref(py))
     }
 
     fn set_outer(&self, outer: Option<Py<Self>>) {

@@ -150,13 +150,11 @@ pub fn may_reset(token: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(match scope::own(py)? {
         Current::Unguarded => true,
         Current::Guarded(_) => false,
-        Current::Tampered => match token.attr_opt(intern!(py, "old_value"))? {
-            Some(old) => old.cast_into_exact::<Active>().is_ok_and(|old| {
-                let old = old.get();
-                old.config().is_some() && !old.is_left()
-            }),
-            None => false,
-        },
+        Current::Tampered => {
+            let old = token.attr_opt(intern!(py, "old_value"))?;
+            let old = old.and_then(|old| old.cast_into_exact::<Active>().ok());
+            old.is_some_and(|old| old.get().config().is_some() && !old.get().is_left())
+        }
     })
 }
 

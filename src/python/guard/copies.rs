@@ -29,9 +29,7 @@ static MADE: AtomicUsize = AtomicUsize::new(0);
 /// Notes that this process is a copy that was made just now, under the guard in force.
 pub fn note(py: Python<'_>) -> PyResult<()> {
     if let Current::Guarded(active) = scope::own(py)? {
-        let mut under = lock(&UNDER);
-        let before = under.replace(active.unbind());
-        drop(under);
+        let before = lock(&UNDER).replace(active.unbind());
         drop(before);
         MADE.store(process::generation(), Ordering::Relaxed);
     }
@@ -39,8 +37,7 @@ pub fn note(py: Python<'_>) -> PyResult<()> {
 }
 
 fn under(py: Python<'_>) -> Option<Py<Active>> {
-    let under = lock(&UNDER);
-    under.as_ref().map(|active| active.clone_ref(py))
+    lock(&UNDER).as_ref().map(|active| active.clone_ref(py))
 }
 
 /// Ends this process if it is a copy that was made under this guard, and leaves it with this error.

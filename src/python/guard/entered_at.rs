@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyFrame, PyString};
 
 use crate::policy::distributions::SITES;
-use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::objects::plain_str;
 use crate::python::cpython::once::{Once, intern, lock};
 use crate::python::cpython::{ffi as raw, frames};
@@ -93,8 +93,8 @@ impl Origin {
         if let Some(threading) = raw::imported_module(py, threading)? {
             let threads = threading.attr(intern!(py, "_active"))?;
             if let Ok(thread) = threads.item(self.thread) {
-                let name = calling::getattr(&thread, intern!(py, "_name"))?;
-                return Ok(calling::repr(&name)?.to_string());
+                let name = thread.attr(intern!(py, "_name"))?;
+                return Ok(name.shown()?.to_string());
             }
         }
         // `threading` makes such a name for an unknown thread once it is asked.

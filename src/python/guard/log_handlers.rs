@@ -13,7 +13,7 @@ use pyo3::types::{
 };
 
 use crate::python::cpython::once::{Once, intern, lock};
-use crate::python::cpython::{classes, ffi as raw, frames, objects};
+use crate::python::cpython::{ffi as raw, frames, objects};
 use crate::python::importing::imports;
 
 pub const MODULE: &str = "logging";
@@ -125,12 +125,9 @@ impl OfHost {
         else {
             return Ok(false);
         };
+        let address = |place: &Option<Py<PyAny>>| place.as_ref().map(Py::as_ptr);
         let now = places(&attributes)?;
-        let same = now.iter().zip(&self.places).all(|both| match both {
-            (None, None) => true,
-            (Some(now), Some(before)) => now.is(before),
-            _ => false,
-        });
+        let same = now.iter().map(address).eq(self.places.iter().map(address));
         let hides_a_method = attributes.keys().iter().any(|name| {
             let name = name.cast::<PyString>();
             let of_class = name.ok().and_then(|name| raw::type_lookup(&class, name));
@@ -155,11 +152,8 @@ fn places(attributes: &Bound<'_, PyDict>) -> PyResult<Vec<Option<Py<PyAny>>>> {
 fn methods(class: &Bound<'_, PyType>) -> PyResult<Vec<Py<PyAny>>> {
     let mut methods = Vec::new();
     for class in class.mro().iter() {
-        let dict = class.cast().ok().and_then(classes::dictionary);
-        let Some(dict) = dict else {
-            continue;
-        };
-        for method in dict.values() {
+        let dict = class.cast().ok().and_then(objects::dictionary);
+        for method in dict.iter().flat_map(|dict| dict.values()) {
             if raw::is_python_function(&method) {
                 let code = frames::function_code(&method);
                 if !imports::is_installed(&code)? {

@@ -64,7 +64,7 @@ pub fn is_ours() -> bool {
 pub fn install(py: Python<'_>) -> PyResult<()> {
     VAR.get_or_try_init(py, || {
         OWNER.store(raw::current_interpreter(), Ordering::Relaxed);
-        raw::new_context_var(py, c"fastaudit_rs_guard").map(Bound::unbind)
+        raw::new_context_var(py, "fastaudit_rs_guard").map(Bound::unbind)
     })
     .map(|_| ())
 }
@@ -168,15 +168,10 @@ pub fn guard(py: Python<'_>) -> PyResult<Option<Bound<'_, Active>>> {
 
 /// The rights of a tool, if it is the tool that runs, and not code of the guest in the course of it.
 pub fn tool_in_force(py: Python<'_>) -> PyResult<Option<Bound<'_, Active>>> {
-    let Some(value) = value(py)? else {
+    let value = value(py)?.and_then(|value| value.cast_into_exact::<Active>().ok());
+    let Some(value) = value.filter(|value| value.get().tool().is_some()) else {
         return Ok(None);
     };
-    let Ok(value) = value.cast_into_exact::<Active>() else {
-        return Ok(None);
-    };
-    if value.get().tool().is_none() {
-        return Ok(None);
-    }
     let is_it = match tool_rights::in_force(value.clone()) {
         Some(active) => active.is(&value),
         None => !value.get().tool().is_some_and(|(call, _)| call.is_over()),
@@ -273,13 +268,10 @@ pub fn enter(
     let active = Bound::new(py, active)?;
     let place = WithPlace::here(py);
     // Last: any error before leaves no guard in force.
-    let token = match raw::context_var_set(var(py)?, active.as_any()) {
-        Ok(token) => token,
-        Err(error) => {
-            undo(py, &active)?;
-            return Err(error);
-        }
-    };
+    let token = raw::context_var_set(var(py)?, active.as_any()).or_else(|error| {
+        undo(py, &active)?;
+        Err(error)
+    })?;
     Ok(Entered { active: active.unbind(), token: token.unbind(), place })
 }
 

@@ -119,9 +119,6 @@ fn change(module: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some(function) = module.attr_opt(FUNCTION)? else {
         return Ok(false);
     };
-    if !raw::is_python_function(&function) {
-        return Ok(true);
-    }
     let Some(globals) = frames::function_globals(&function) else {
         return Ok(true);
     };
@@ -196,16 +193,14 @@ impl Ask {
         };
         // It keeps its directory for the whole process, beyond the guard.
         let is_kept = imports::is_in_function(py, "multiprocessing.util", &["get_temp_dir"])?;
-        if !is_kept
-            && !all_may_use(&guards, &usual)
-            && let Some(own) = own_directory(&guards)
-        {
-            return Ok(Some(raw::fs_decode(py, &own)?.into_any()));
-        }
-        match set {
-            Some(set) => Ok(Some(set)),
-            None => Ok(Some(raw::fs_decode(py, &usual)?.into_any())),
-        }
+        let own = match is_kept || all_may_use(&guards, &usual) {
+            true => None,
+            false => own_directory(&guards),
+        };
+        Ok(Some(match (own, set) {
+            (None, Some(set)) => set,
+            (own, _) => raw::fs_decode(py, &own.unwrap_or(usual))?.into_any(),
+        }))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

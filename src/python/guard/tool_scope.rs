@@ -31,10 +31,7 @@ impl Rights {
             (None, None) => return Ok(None),
             (None, Some(_)) => Bound::new(py, Active::detached())?,
         };
-        let hold = match config {
-            Some(config) => scope::hold(py, config)?,
-            None => None,
-        };
+        let hold = config.map(|config| scope::hold(py, config)).transpose()?.flatten();
         let call = ToolCall::new(name.clone_ref(py), tool_rights::depth_below(guest.get()));
         let config = config.map(|config| config.clone_ref(py));
         let active = Active::of_tool(config, hold, call, guest.unbind());
@@ -62,22 +59,22 @@ impl Rights {
         let Some(token) = self.token.take() else {
             return Ok(());
         };
-        raw::context_var_reset(var, token.bind(py)).inspect_err(|_| {
-            if let Some((call, _)) = self.active.get().tool() {
-                call.end();
-            }
-        })
+        raw::context_var_reset(var, token.bind(py)).inspect_err(|_| self.end())
     }
 
     /// Ends them for good, wherever they were carried, and puts the guest's guard back in force.
     pub fn finish(&mut self, py: Python<'_>) {
-        if let Some((call, _)) = self.active.get().tool() {
-            call.end();
-            call.set_caller(0);
-        }
+        self.end();
+        self.set_caller(0);
         if let (Some(token), Ok(var)) = (self.token.take(), scope::var(py)) {
             // Where they cannot be taken out, they lead to the guest's guard.
             let _ = raw::context_var_reset(var, token.bind(py));
+        }
+    }
+
+    fn end(&self) {
+        if let Some((call, _)) = self.active.get().tool() {
+            call.end();
         }
     }
 

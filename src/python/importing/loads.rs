@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyInt, PyModule, PyString, PyType};
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
-use crate::python::cpython::{classes, ffi as raw, frames, objects};
+use crate::python::cpython::{ffi as raw, frames, objects};
 
 const MODULES: [&str; 3] = ["_frozen_importlib", "_frozen_importlib_external", "zipimport"];
 
@@ -100,7 +100,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
             if seen.iter().any(|known| known.is(&base)) {
                 continue;
             }
-            let of = base.cast::<PyType>().ok().and_then(classes::dictionary);
+            let of = base.cast::<PyType>().ok().and_then(objects::dictionary);
             parts.extend(of.map(|of| Part::all(of, "__annot")));
             seen.push(base);
         }
@@ -225,7 +225,7 @@ pub fn has_method_of_guest(loader: &Bound<'_, PyAny>) -> PyResult<bool> {
     };
     let mut dictionaries: Vec<_> = objects::own_attributes(loader).into_iter().collect();
     for class in loader.get_type().mro() {
-        dictionaries.extend(class.cast().ok().and_then(classes::dictionary));
+        dictionaries.extend(class.cast().ok().and_then(objects::dictionary));
     }
     for mut method in dictionaries.iter().flat_map(|all| all.values()) {
         let class = method.get_type();

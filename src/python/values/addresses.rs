@@ -8,8 +8,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
 
 use crate::policy::judge::{Host, family_of};
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::once::lock;
-use crate::python::cpython::{calling, ffi as raw, process};
+use crate::python::cpython::{ffi as raw, process};
 
 pub fn read_host(object: &Bound<'_, PyAny>) -> Option<Host> {
     if object.is_none() {
@@ -19,7 +20,7 @@ pub fn read_host(object: &Bound<'_, PyAny>) -> Option<Host> {
         Ok(text) => match text.to_str() {
             Ok(text) if text.is_ascii() => text.to_owned(),
             _ => {
-                let encoded = calling::encode(text, "idna").ok()?;
+                let encoded = text.invoke_method1("encode", ("idna",)).ok()?;
                 String::from_utf8(encoded.cast::<PyBytes>().ok()?.as_bytes().to_vec()).ok()?
             }
         },

@@ -13,7 +13,7 @@ use crate::python::cpython::ffi as raw;
 pub use crate::python::cpython::ffi::class_name as type_name;
 
 pub fn shown(object: &Bound<'_, PyAny>) -> String {
-    calling::repr(object).map_or_else(|_| "…".to_owned(), |repr| repr.to_string())
+    object.shown().map_or_else(|_| "…".to_owned(), |repr| repr.to_string())
 }
 
 pub fn wrong_type(argument: &str, accepted: &str, given: &Bound<'_, PyAny>) -> PyErr {

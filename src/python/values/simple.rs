@@ -115,7 +115,7 @@ pub fn unjson<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> 
 pub fn shown<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let repr = match object.cast::<PyString>() {
         Ok(text) => raw::str_repr(text),
-        Err(_) => calling::repr(object),
+        Err(_) => object.shown(),
     };
     match repr {
         Err(error) if error.is_instance_of::<PyException>(object.py()) => {

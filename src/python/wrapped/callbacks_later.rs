@@ -55,7 +55,7 @@ impl Later {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let function = calling::repr(self.function.bind(py))?;
+        let function = self.function.bind(py).shown()?;
         Ok(format!("<{function} under a guard of fastaudit_rs>"))
     }
 

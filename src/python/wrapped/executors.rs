@@ -83,7 +83,7 @@ impl Job {
         py: Python<'py>,
         name: &Bound<'py, PyString>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        calling::getattr(self.job.bind(py), name)
+        self.job.bind(py).attr(name)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -144,7 +144,7 @@ fn run(called: CalledByTuple<'_>) -> Returned {
     let begun = called.ours(|py| {
         let job = called.receiver();
         let job = job.cast::<Job>()?.get();
-        let run = calling::getattr(job.job.bind(py), intern!(py, "run"))?;
+        let run = job.job.bind(py).attr(intern!(py, "run"))?;
         Ok((job.begin(py)?, run))
     });
     let Some((lent, function)) = begun else {

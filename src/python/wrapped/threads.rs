@@ -106,7 +106,7 @@ pub fn is_feeder(args: &Bound<'_, PyTuple>) -> bool {
     if !is_carried(&function) {
         return false;
     }
-    let carried = calling::getattr(&function, intern!(args.py(), "__self__"));
+    let carried = function.attr(intern!(args.py(), "__self__"));
     carried.is_ok_and(|carried| {
         let carried = carried.cast_exact::<Carried>();
         carried.is_ok_and(|carried| carried.get().is_feeder)
@@ -281,7 +281,7 @@ pub fn is_worker(function: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(false);
     };
     let class = thread.get_type();
-    let module = calling::getattr(&class, intern!(py, "__module__"))?;
+    let module = class.attr(intern!(py, "__module__"))?;
     let is_plain = module.cast::<PyString>().is_ok_and(|own| own == "threading");
     let runs = match is_plain {
         true => match calling::getattr_opt(&thread, intern!(py, "_target"))? {
