@@ -215,25 +215,21 @@ fn targets(
 
 /// Adds the host and port of an event that the policy did not look into, or the path of a socket.
 fn host(out: &mut Vec<u8>, args: &Bound<'_, PyTuple>) {
-    let address = match item(args, 0) {
-        Some(first) if first.is_instance_of::<PyString>() => args.clone(),
-        _ => match item(args, 1).map(Bound::cast_into::<PyTuple>) {
-            Some(Ok(address)) => address,
+    let address = match args.get_item(0) {
+        Ok(first) if first.is_instance_of::<PyString>() => args.clone(),
+        _ => match args.get_item(1).map(Bound::cast_into::<PyTuple>) {
+            Ok(Ok(address)) => address,
             _ => return,
         },
     };
-    if let Some(Ok(host)) = item(&address, 0).map(Bound::cast_into::<PyString>) {
+    if let Ok(Ok(host)) = address.get_item(0).map(Bound::cast_into::<PyString>) {
         out.extend_from_slice(b",\"host\":");
         json_line::python_text(out, &host);
-        if let Some(port) = item(&address, 1).and_then(|port| raw::int_value(&port)) {
+        if let Some(port) = address.get_item(1).ok().and_then(|port| raw::int_value(&port)) {
             out.extend_from_slice(b",\"port\":");
             json_line::number(out, port);
         }
     }
-}
-
-fn item<'py>(args: &Bound<'py, PyTuple>, index: usize) -> Option<Bound<'py, PyAny>> {
-    (index < args.len()).then(|| raw::tuple_item(args, index).to_owned())
 }
 
 /// Adds the command of an event that starts a program: its second argument, or its only one.
