@@ -223,8 +223,6 @@ def test_no_table_of_functions_hides_an_arrow():
     assert registries() == {
         # The classes of this folder, which are made once the first guard is.
         "python/api/setup: CLASSES",
-        # A slot of a native class of greenlet's.
-        "python/wrapped/contextvars: CONTEXT",
     }
 
 

@@ -20,7 +20,7 @@ use crate::python::importing::stdlib;
 use crate::python::values::errors;
 #[cfg(unix)]
 use crate::python::wrapped::workers;
-use crate::python::wrapped::{callbacks_later, contextvars, imported, table};
+use crate::python::wrapped::{callbacks_later, contextvars, table};
 
 /// Makes and lists the native classes.
 pub type Classes = for<'py> fn(Python<'py>) -> PyResult<Vec<Bound<'py, PyType>>>;
@@ -115,7 +115,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 fn prepare(py: Python<'_>) -> PyResult<()> {
     scope::install(py)?;
     process::install(py)?;
-    stdlib::prepare(py)?;
+    stdlib::directory(py)?;
     callbacks_later::prepare(py)?;
     environment::prepare(py)?;
     with_statement::prepare(py)?;
@@ -132,7 +132,7 @@ fn wrap(py: Python<'_>) -> PyResult<()> {
     acts::install();
     #[cfg(unix)]
     workers::prepare(py)?;
-    imported::prepare_lazy(py)?;
+    callbacks_later::prepare_lazy(py)?;
     table::install(py)?;
     contextvars::install(py)
 }

@@ -13,8 +13,6 @@ use pyo3::types::{PyString, PyTuple};
 use crate::policy::Why;
 use crate::policy::judge::Reason;
 use crate::policy::written::values::is_within_module;
-use crate::python::cpython::calling::Calling;
-use crate::python::cpython::once::intern;
 use crate::python::cpython::{ffi as raw, frames};
 use crate::python::frames::stack;
 use crate::python::guard::event::Event;
@@ -95,10 +93,7 @@ pub fn makes_call(event: &Event<'_, '_>) -> PyResult<bool> {
         {
             return Ok(true);
         }
-        let name = code.attr(intern!(py, "co_name"))?;
-        let name =
-            name.cast::<PyString>().map_or_else(|_| "".into(), |name| name.to_string_lossy());
-        called = (module.to_owned(), name.into_owned());
+        called = (module.to_owned(), stack::code_name(&code)?.to_string_lossy().into_owned());
     }
     Ok(false)
 }

@@ -93,24 +93,7 @@ fn directory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult
     Ok(is_new)
 }
 
-/// Returns whether an event can be about such a file, as far as can be told without a look at the
-/// file system: nearly none is. `last` is the last component of its path.
-fn may_be_of_pool(event: &Event<'_, '_>, name: &[u8], last: &[u8]) -> PyResult<bool> {
-    if workers::is_worker() || !event.config.memory.is_empty() {
-        return Ok(true);
-    }
-    let py = event.args.py();
-    Ok(match name {
-        b"open" => imports::is_innermost(py, SEGMENT_MAKER)?,
-        b"os.mkdir" if last.starts_with(DIRECTORY) => true,
-        b"os.mkdir" => imports::is_called_by(py, ARRAYS_MAKER.0, ARRAYS_MAKER.1)?,
-        b"tempfile.mkdtemp" => last.starts_with(DIRECTORY),
-        b"os.chmod" | b"os.remove" => SOCKETS.iter().any(|start| last.starts_with(start)),
-        _ => false,
-    })
-}
-
-/// The place that a path leads to with and without following links, if it may be one of a pool.
+/// The place that a path leads to with and without following links, if that is one.
 fn landing(event: &Event<'_, '_>, own: &[u8], index: usize) -> PyResult<Option<Resolved>> {
     let dir_fd = match events::lookup(own) {
         Some(Rule::Entries(paths) | Rule::Read(paths)) => {
@@ -128,9 +111,6 @@ fn landing(event: &Event<'_, '_>, own: &[u8], index: usize) -> PyResult<Option<R
         return Ok(None);
     }
     let (directory, last) = path::split(name);
-    if !may_be_of_pool(event, own, last)? {
-        return Ok(None);
-    }
     let entry = path::resolve(&Os, directory, base).map(|directory| directory.join(last));
     let landing = path::resolve(&Os, name, base);
     Ok(landing.filter(|landing| {
@@ -150,7 +130,7 @@ fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bo
     let is_there = rustix::fs::lstat(path).is_ok();
     let makes = match name {
         b"open" => imports::is_innermost(py, SEGMENT_MAKER)? && makes_anew(event),
-        b"os.mkdir" => imports::is_called_by(py, ARRAYS_MAKER.0, ARRAYS_MAKER.1)?,
+        b"os.mkdir" => imports::is_called_by(py, ARRAYS_MAKER.0, &[ARRAYS_MAKER.1])?,
         _ => false,
     };
     if makes && !is_there && !below.contains(&b'/') {

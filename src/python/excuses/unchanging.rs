@@ -195,7 +195,8 @@ fn is_started(event: &Event<'_, '_>, pid: i32) -> bool {
 /// that started it has waited for it, nothing tells whose it was, and nothing can get the signal.
 fn is_ended_worker(py: Python<'_>, pid: Pid) -> bool {
     test_kill_process(pid) == Err(Errno::SRCH)
-        && imports::is_called_by(py, "multiprocessing.popen_fork", "_send_signal").unwrap_or(false)
+        && imports::is_called_by(py, "multiprocessing.popen_fork", &["_send_signal"])
+            .unwrap_or(false)
 }
 
 /// True for the group of a process that was started under the guard, but for this one's.

@@ -16,8 +16,16 @@ use crate::python::cpython::once::intern;
 use crate::python::cpython::slots::Slot;
 use crate::python::cpython::{ffi as raw, frames, replace};
 use crate::python::guard::scope;
-use crate::python::wrapped::kinds::{Raises, Silent, known};
-use crate::python::wrapped::without_event;
+use crate::python::values::errors;
+use crate::python::wrapped::without_event::{self, Raises, Silent};
+
+/// An error unless a method that has to be replaced was.
+pub fn known(class: &str, method: &str, is_replaced: bool) -> PyResult<()> {
+    match is_replaced {
+        true => Ok(()),
+        false => Err(errors::unknown_method(class, method)),
+    }
+}
 
 // SQL statements that open databases by themselves, or say where temporary ones are: `sqlite3`
 // raises no event for them, and SQLite asks nobody. Under a guard each raises `sqlite3.attach`
@@ -162,8 +170,5 @@ pub fn install_certificates(module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>
 }
 
 fn load(called: Called<'_>, event: &'static CStr, raises: Raises) -> Returned {
-    match scope::may_be_guarded() {
-        true => without_event::call(called, &Silent { event, raises }),
-        false => called.make(),
-    }
+    without_event::call(called, &Silent { event, raises })
 }

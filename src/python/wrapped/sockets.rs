@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyString, PyTuple, PyType};
 use rustix::net::sockopt::socket_acceptconn;
 
 use crate::policy::judge::{Host, parse_address};
@@ -18,8 +18,8 @@ use crate::python::cpython::{ffi as raw, process, replace};
 use crate::python::guard::active::InForce;
 use crate::python::guard::scope;
 use crate::python::values::addresses::read_host;
-use crate::python::values::errors;
-use crate::python::wrapped::kinds::known;
+use crate::python::values::{errors, simple};
+use crate::python::wrapped::methods::known;
 
 // Sockets whose audit events do not say enough: whether one is made anew or from a descriptor that
 // is open already, and that one listens, for which CPython raises no event.
@@ -183,14 +183,7 @@ fn collect_addresses(object: &Bound<'_, PyAny>, addresses: &mut Vec<IpAddr>, dep
     if depth == 0 {
         return;
     }
-    let items: Vec<_> = if let Ok(items) = object.cast::<PyList>() {
-        items.iter().collect()
-    } else if let Ok(items) = object.cast::<PyTuple>() {
-        items.iter().collect()
-    } else {
-        return;
-    };
-    for item in items {
+    for item in simple::items(object).unwrap_or_default() {
         collect_addresses(&item, addresses, depth - 1);
     }
 }
