@@ -71,10 +71,7 @@ fn run(called: Called<'_>) -> Returned {
 }
 
 fn make_if(called: Called<'_>, may: impl FnOnce(Python<'_>) -> PyResult<bool>) -> Returned {
-    if !scope::may_be_guarded() {
-        return called.make();
-    }
-    called.make_if(|py| match may(py)? {
+    called.make_if(scope::may_be_guarded(), |py| match may(py)? {
         true => Ok(()),
         false => Err(errors::variable_kept()),
     })
@@ -252,15 +249,9 @@ impl WrappedSetter for Context {
 /// Starts a greenlet, or goes on with it. While it runs, and others do in its place, there is nothing on
 /// this stack that anybody else uses.
 fn switch(called: CalledByTuple<'_>) -> Returned {
-    match scope::may_be_guarded() {
-        true => called.make_if(|_| equip_new(&called.receiver())),
-        false => called.make(),
-    }
+    called.make_if(scope::may_be_guarded(), |_| equip_new(&called.receiver()))
 }
 
 fn throw(called: Called<'_>) -> Returned {
-    match scope::may_be_guarded() {
-        true => called.make_if(|_| equip_new(&called.receiver())),
-        false => called.make(),
-    }
+    called.make_if(scope::may_be_guarded(), |_| equip_new(&called.receiver()))
 }

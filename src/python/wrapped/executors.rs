@@ -175,10 +175,7 @@ pub fn install_pools(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> P
 }
 
 fn new(called: CalledByTuple<'_>) -> Returned {
-    match scope::may_be_guarded() {
-        true => called.make_if(|py| check(py, &["__init__"])),
-        false => called.make(),
-    }
+    called.make_if(scope::may_be_guarded(), |py| check(py, &["__init__"]))
 }
 
 /// Raises the event of a thread if one of these functions of a pool that is going to start some calls.

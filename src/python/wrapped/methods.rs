@@ -46,20 +46,15 @@ pub fn install_cursor(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> 
 }
 
 fn run(called: Called<'_>) -> Returned {
-    if !scope::may_be_guarded() || called.arguments.positional() == 0 {
-        return called.make();
-    }
-    called.make_if(|py| {
+    let matters = scope::may_be_guarded() && called.arguments.positional() > 0;
+    called.make_if(matters, |py| {
         let parameters = called.arguments.find(py, 1, None);
         raise(&called.arguments.at(py, 0), parameters.as_ref(), opened)
     })
 }
 
 fn read(called: CalledByTuple<'_>) -> Returned {
-    if !scope::may_be_guarded() {
-        return called.make();
-    }
-    called.make_if(|_| match called.args().get_item(0) {
+    called.make_if(scope::may_be_guarded(), |_| match called.args().get_item(0) {
         Ok(sql) => raise(&sql, None, opened_unrun),
         Err(_) => Ok(()),
     })
@@ -113,10 +108,7 @@ pub fn install_ctypes(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> 
 }
 
 fn call(called: CalledByTuple<'_>) -> Returned {
-    match scope::may_be_guarded() {
-        true => called.make_if(|_| raise_call(&called.receiver())),
-        false => called.make(),
-    }
+    called.make_if(scope::may_be_guarded(), |_| raise_call(&called.receiver()))
 }
 
 /// Raises the event: the caller, and `ctypes.` with the function's name.

@@ -87,10 +87,7 @@ pub fn wraps() -> bool {
 /// Raises the event of a socket that is going to listen and has no address: the system gives it a
 /// port at all addresses. One that has an address was judged as it was bound, or is the host's.
 fn listen(called: Called<'_>) -> Returned {
-    if !scope::may_be_guarded() {
-        return called.make();
-    }
-    called.make_if(|py| {
+    called.make_if(scope::may_be_guarded(), |py| {
         let socket = called.receiver();
         let args = PyTuple::new(py, [&*socket])?;
         let told = |method| calling::call(&method, &args, None).ok();

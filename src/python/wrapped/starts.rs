@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString, PyTuple};
+use pyo3::types::PyTuple;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::kernel::started::Started;
-use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
@@ -99,9 +98,15 @@ fn note(result: &Bound<'_, PyAny>) -> PyResult<()> {
         Ok(both) => both.get_item(0)?,
         Err(_) => result.clone(),
     };
-    if let Some(pid) = process(&pid) {
-        for config in configurations(py)? {
-            config.bind(py).get().started.note(pid);
+    let Some(pid) = process(&pid) else {
+        return Ok(());
+    };
+    for active in scope::in_force(py)? {
+        let chain = std::iter::successors(Some(active.unbind()), |active| active.get().outer(py));
+        for active in chain {
+            if let Some(config) = active.get().config() {
+                config.get().started.note(pid);
+            }
         }
     }
     Ok(())
@@ -111,21 +116,6 @@ fn note(result: &Bound<'_, PyAny>) -> PyResult<()> {
 fn process(pid: &Bound<'_, PyAny>) -> Option<Pid> {
     let pid = raw::i32_value(pid).filter(|pid| *pid > 0);
     pid.and_then(Pid::from_raw)
-}
-
-fn configurations(py: Python<'_>) -> PyResult<Vec<Py<AuditCfg>>> {
-    let mut all: Vec<Py<AuditCfg>> = Vec::new();
-    for active in scope::in_force(py)? {
-        let chain = std::iter::successors(Some(active.unbind()), |active| active.get().outer(py));
-        for active in chain {
-            let config = active.get().config();
-            if let Some(config) = config.filter(|config| all.iter().all(|known| !known.is(*config)))
-            {
-                all.push(config.clone_ref(py));
-            }
-        }
-    }
-    Ok(all)
 }
 
 /// The argument, which is given by name alone.
@@ -169,10 +159,7 @@ fn judge<'py>(actions: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
 fn opening<'py>(action: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
     let py = action.py();
     let mut items: Vec<_> = action.iter().collect();
-    let path = &items[PATH];
-    if !path.is_instance_of::<PyString>() && !path.is_instance_of::<PyBytes>() {
-        items[PATH] = calling::fs_path(path)?;
-    }
+    items[PATH] = calling::fs_path(&items[PATH])?;
     raw::audit(py, c"open", (&items[PATH], py.None(), &items[FLAGS]))?;
     PyTuple::new(py, items)
 }
@@ -194,10 +181,7 @@ static ANY: AtomicBool = AtomicBool::new(false);
 /// Makes a call of `os.waitpid`, by which the library looks whether the server runs.
 pub fn wait(called: Called<'_>) -> Returned {
     let matters = ANY.load(Ordering::Relaxed) || scope::may_be_guarded();
-    if !matters || !scope::is_ours() {
-        return called.make();
-    }
-    called.make_if(|py| match called.arguments.find(py, 0, None) {
+    called.make_if(matters && scope::is_ours(), |py| match called.arguments.find(py, 0, None) {
         Some(pid) if is_some(&pid) && scope::may_be_guarded() => {
             raw::audit(py, c"os.wait", (&pid,))
         }

@@ -99,16 +99,11 @@ pub fn is_carried(function: &Bound<'_, PyAny>) -> bool {
 
 /// True if a thread is started, under its guard, that sends the items of a queue between processes.
 pub fn is_feeder(args: &Bound<'_, PyTuple>) -> bool {
-    let Ok(function) = args.get_item(0) else {
-        return false;
-    };
-    if !is_carried(&function) {
-        return false;
-    }
-    let carried = calling::getattr(&function, intern!(args.py(), "__self__"));
-    carried.is_ok_and(|carried| {
-        let carried = carried.cast_exact::<Carried>();
-        carried.is_ok_and(|carried| carried.get().is_feeder)
+    let function = args.get_item(0).ok().filter(is_carried);
+    function.is_some_and(|function| {
+        let carried = calling::getattr(&function, intern!(args.py(), "__self__"));
+        let carried = carried.ok().and_then(|carried| carried.cast_into_exact::<Carried>().ok());
+        carried.is_some_and(|carried| carried.get().is_feeder)
     })
 }
 
@@ -147,11 +142,9 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 }
 
 fn start(called: Called<'_>) -> Returned {
-    if !scope::may_be_guarded() {
-        return called.make();
-    }
-    let Some(at) = called.arguments.position(0, Some(c"function")) else {
-        // CPython raises the error; there is nothing that could start.
+    // Without a function CPython raises the error.
+    let at = called.arguments.position(0, Some(c"function"));
+    let Some(at) = at.filter(|_| scope::may_be_guarded()) else {
         return called.make();
     };
     let carried = |py| carried(&called.arguments.at(py, at));

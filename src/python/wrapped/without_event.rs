@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyString, PyTuple};
+use pyo3::types::{PyBool, PyString, PyTuple};
 
 use crate::policy::events::EVENTS;
 use crate::policy::files::path::Base;
@@ -167,7 +167,7 @@ fn read_all(called: Called<'_>, files: &[(usize, &CStr)]) -> Returned {
         if called.arguments.at(py, position).is_none() {
             return Ok(None);
         }
-        let (path, replaced) = called.arguments.path(py, position)?;
+        let (path, replaced) = called.arguments.path(py, position);
         opened(py, &path, "r")?;
         Ok(replaced.map(|(_, path)| path))
     };
@@ -209,19 +209,12 @@ type Replaced<'py> = Option<(usize, Bound<'py, PyAny>)>;
 
 impl CallArguments<'_> {
     /// The path at a position, asked of an object for it once.
-    fn path<'py>(
-        &self,
-        py: Python<'py>,
-        position: usize,
-    ) -> PyResult<(Bound<'py, PyAny>, Replaced<'py>)> {
+    fn path<'py>(&self, py: Python<'py>, position: usize) -> (Bound<'py, PyAny>, Replaced<'py>) {
         let given = self.at(py, position);
-        if given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>() {
-            return Ok((given, None));
-        }
         match calling::fs_path(&given) {
-            Ok(path) => Ok((path.clone(), Some((position, path)))),
-            // The function raises the error itself; nothing is approved by it.
-            Err(_) => Ok((given, None)),
+            Ok(path) if !path.is(&given) => (path.clone(), Some((position, path))),
+            // Without a path the function raises the error itself; nothing is approved by it.
+            _ => (given, None),
         }
     }
 
@@ -257,7 +250,7 @@ impl CallArguments<'_> {
                 let Some(position) = self.position(0, Some(names[0])) else {
                     return Ok(None);
                 };
-                let (path, by) = self.path(py, position)?;
+                let (path, by) = self.path(py, position);
                 replaced = by;
                 let mut args = vec![path];
                 for (index, name) in names.iter().enumerate().skip(1) {
@@ -276,7 +269,7 @@ impl CallArguments<'_> {
                 let given = self.position(index, Some(name));
                 match given.filter(|position| !self.at(py, *position).is_none()) {
                     Some(position) => {
-                        let (path, by) = self.path(py, position)?;
+                        let (path, by) = self.path(py, position);
                         replaced = by;
                         self.open_given(&path, mode)?;
                     }

@@ -146,10 +146,9 @@ fn guarded<'py>(
     environment: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Option<Start<'py>>> {
     let py = arguments.py();
-    let Some(place) = PLACE.get() else {
-        return Ok(None);
-    };
-    let (Some(words), Some(programs)) = (simple::items(arguments), simple::items(places)) else {
+    let (Some(place), Some(words), Some(programs)) =
+        (PLACE.get(), simple::items(arguments), simple::items(places))
+    else {
         return Ok(None);
     };
     let is_interpreter = |word: &Bound<'py, PyAny>| {
