@@ -119,7 +119,6 @@ pub fn ask(
     Ok(true)
 }
 
-/// Keeps an answer where the host says so.
 fn keep(py: Python<'_>, approvals: &Approvals, kept: &Kept) -> PyResult<()> {
     match approvals.keep(kept) {
         Ok(()) => Ok(()),

@@ -34,9 +34,8 @@ static REPLACED: LazyLock<Mutex<HashSet<Vec<u8>>>> = LazyLock::new(Mutex::defaul
 #[inline(never)]
 pub fn note(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> PyResult<()> {
     let at = match event.to_bytes() {
-        b"exec" | b"function.__new__" => 0,
+        b"exec" | b"function.__new__" | b"marshal.loads" => 0,
         b"object.__setattr__" => 2,
-        b"marshal.loads" => 0,
         _ => return Ok(()),
     };
     let py = args.py();

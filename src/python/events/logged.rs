@@ -88,17 +88,17 @@ fn write(
         (Ok(()), Some(_)) if !logged.is_approved.get() => "reported",
         (Ok(()), _) => "allowed",
     };
-    word(out, "verdict", verdict);
+    pair(out, "verdict", verdict.as_bytes());
     word_or_null(out, "rule", denied.flatten().map(Why::field));
     if let Some(asked) = logged.asked.get() {
-        word(out, "asked", asked);
+        pair(out, "asked", asked.as_bytes());
     }
     pair(out, "event", event.name.to_bytes());
     let decided = logged.decided.take();
     let effect = event.name.to_str().ok().and_then(events::known);
     let effect = effect.map(|known| effect_of(known.effect, &decided));
     word_or_null(out, "effect", effect);
-    out.extend_from_slice(b",\"args\":");
+    key(out, "args");
     json_line::arguments(out, event.args, most_arguments(rule));
     targets(out, event, rule, decided, result.is_err());
     if let Ok(Some(tool)) = scope::tool_running(py) {
@@ -134,15 +134,15 @@ fn head(out: &mut Vec<u8>, seconds: u64, micros: u32) {
     }
     out.extend_from_slice(b"{\"version\":");
     json_line::number(out, VERSION);
-    out.extend_from_slice(b",\"time\":");
+    key(out, "time");
     json_line::number(out, seconds.try_into().unwrap_or(0));
     // Six digits: the first is cut off.
     let start = out.len();
     json_line::number(out, i64::from(micros) + 1_000_000);
     out[start] = b'.';
-    out.extend_from_slice(b",\"pid\":");
+    key(out, "pid");
     json_line::number(out, process);
-    out.extend_from_slice(b",\"thread\":");
+    key(out, "thread");
     json_line::number(out, thread);
 }
 
@@ -223,10 +223,10 @@ fn host(out: &mut Vec<u8>, args: &Bound<'_, PyTuple>) {
         },
     };
     if let Ok(Ok(host)) = address.get_item(0).map(Bound::cast_into::<PyString>) {
-        out.extend_from_slice(b",\"host\":");
+        key(out, "host");
         json_line::python_text(out, &host);
         if let Some(port) = address.get_item(1).ok().and_then(|port| raw::int_value(&port)) {
-            out.extend_from_slice(b",\"port\":");
+            key(out, "port");
             json_line::number(out, port);
         }
     }
@@ -236,33 +236,26 @@ fn host(out: &mut Vec<u8>, args: &Bound<'_, PyTuple>) {
 fn command(out: &mut Vec<u8>, args: &Bound<'_, PyTuple>) {
     let index = usize::from(args.len() > 1);
     if index < args.len() {
-        out.extend_from_slice(b",\"command\":");
+        key(out, "command");
         json_line::whole(out, &raw::tuple_item(args, index));
     }
 }
 
-/// Adds a key with a word that needs no escapes.
-fn word(out: &mut Vec<u8>, key: &str, value: &str) {
-    for part in [",\"", key, "\":\"", value, "\""] {
-        out.extend_from_slice(part.as_bytes());
-    }
-}
-
-fn word_or_null(out: &mut Vec<u8>, key: &str, value: Option<&str>) {
-    match value {
-        Some(value) => word(out, key, value),
-        None => {
-            for part in [",\"", key, "\":null"] {
-                out.extend_from_slice(part.as_bytes());
-            }
-        }
-    }
-}
-
-/// Adds a key with a text.
-fn pair(out: &mut Vec<u8>, key: &str, value: &[u8]) {
+fn key(out: &mut Vec<u8>, key: &str) {
     for part in [",\"", key, "\":"] {
         out.extend_from_slice(part.as_bytes());
     }
+}
+
+fn word_or_null(out: &mut Vec<u8>, name: &str, value: Option<&str>) {
+    key(out, name);
+    match value {
+        Some(value) => json_line::text(out, value.as_bytes()),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+fn pair(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    key(out, name);
     json_line::text(out, value);
 }

@@ -26,7 +26,6 @@ const BY_ADDRESS: &[&[u8]] = &[
 /// The module through whose functions others come to those events.
 const CTYPES: &str = "ctypes";
 
-/// Returns whether an event that is about to be denied is such an act of an installed package.
 pub fn is_one(event: &Event<'_, '_>) -> PyResult<bool> {
     match event.name.to_bytes() {
         b"object.__setattr__" => sets_function(event),

@@ -18,7 +18,6 @@ use crate::python::frames::stack;
 use crate::python::guard::event::Event;
 use crate::python::importing::imports;
 
-/// The native code that a channel may call.
 #[derive(Clone, Copy)]
 enum Natives {
     /// The native code of these packages, called for the channel's own needs.
@@ -156,7 +155,6 @@ const FILE_MAKER: (&str, &[&str]) = ("multiprocessing.heap", &["__init__"]);
 const VALUE_MAKER: (&str, &[&str]) =
     ("multiprocessing.sharedctypes", &["rebuild_ctype", "RawArray", "RawValue"]);
 
-/// Returns whether the event is part of making such a value.
 pub fn is_made_by(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     let (module, functions) = match (event.name.to_bytes(), reason) {
         (b"tempfile.mkstemp" | b"open" | b"os.remove", Reason::Path(0, Why::Unapproved))

@@ -7,7 +7,6 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
 
 use crate::policy::files::os::Os;
 use crate::policy::files::path::is_within;
@@ -157,7 +156,6 @@ fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bo
         })
 }
 
-/// Returns whether an `open` fails if there is such a file.
 fn makes_anew(event: &Event<'_, '_>) -> bool {
     let anew = i64::from(libc::O_CREAT | libc::O_EXCL);
     let flags = event.argument(2);
@@ -167,16 +165,9 @@ fn makes_anew(event: &Event<'_, '_>) -> bool {
 /// A socket of a pool or a manager: a file of the library's own name in a directory of its own.
 fn channel(event: &Event<'_, '_>, index: usize) -> PyResult<bool> {
     let py = event.args.py();
-    let Some(address) = event.argument(index) else {
-        return Ok(false);
-    };
-    if !address.is_instance_of::<PyString>() && !address.is_instance_of::<PyBytes>() {
-        return Ok(false);
-    }
-    let Ok(name) = decode::root_name(&address) else {
-        return Ok(false);
-    };
-    let Some(landing) = path::resolve(&Os, &name, Base::CurrentDir) else {
+    let name = event.argument(index).and_then(|address| decode::root_name(&address).ok());
+    let landing = name.and_then(|name| path::resolve(&Os, &name, Base::CurrentDir));
+    let Some(landing) = landing else {
         return Ok(false);
     };
     let own = |path: &[u8], start: &[u8]| path::split(path).1.starts_with(start);

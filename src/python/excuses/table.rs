@@ -22,7 +22,6 @@ use crate::python::importing::imports;
 use crate::python::values::process_start;
 use crate::python::wrapped::{threads, workers};
 
-/// Returns whether an event that is about to be denied may pass all the same.
 #[cold]
 pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     match event.name.to_bytes() {
@@ -74,7 +73,6 @@ const CALLERS: &[(&str, &str)] = &[
 
 const DIRECTORIES: &[&[u8]] = &[b"/usr/bin", b"/bin"];
 
-/// Returns whether the event is the start of such a program.
 fn is_probe(event: &Event<'_, '_>) -> PyResult<bool> {
     let args = event.args;
     let words = event.argument(1);

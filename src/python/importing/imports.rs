@@ -443,7 +443,6 @@ fn exchange_filter<'py>(
     });
 }
 
-/// Exchanges the filter of the host.
 fn keep_filter(filter: Option<Py<PyAny>>) -> Option<Py<PyAny>> {
     let mut earlier = lock(&EARLIER);
     std::mem::replace(&mut earlier, filter)
