@@ -17,7 +17,7 @@ use crate::python::events::deny;
 use crate::python::guard::{governing, tempfile};
 use crate::python::importing::imports;
 use crate::python::values::errors;
-use crate::python::wrapped::{imported, quota, sockets, threads};
+use crate::python::wrapped::{quota, sockets, threads};
 
 /// The options that are also taken by position.
 pub const BY_POSITION: usize = 5;
@@ -137,11 +137,6 @@ fn prepare(py: Python<'_>, allowed: &Allowed, asks: bool) -> PyResult<()> {
     threads::install(py)?;
     // Some acts of installed modules are excused.
     imports::learn_libraries(py)?;
-    let is_strict = policy.rules() == RuleSet::Strict;
-    let imports = !rest.import_allow.is_empty() || !rest.packages.is_empty();
-    if policy.restricts_imports() || imports || records || is_strict {
-        imported::prepare(py)?;
-    }
     imports::know_import_system(py)?;
     if rest.max_bytes.is_some() {
         quota::install(py)?;

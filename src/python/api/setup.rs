@@ -18,7 +18,7 @@ use crate::python::frames::with_statement;
 use crate::python::guard::{environment, scope};
 use crate::python::importing::stdlib;
 use crate::python::values::errors;
-use crate::python::wrapped::{callbacks_later, contextvars, imported, table, workers};
+use crate::python::wrapped::{callbacks_later, contextvars, table, workers};
 
 /// Makes and lists the native classes.
 pub type Classes = for<'py> fn(Python<'py>) -> PyResult<Vec<Bound<'py, PyType>>>;
@@ -113,7 +113,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 fn prepare(py: Python<'_>) -> PyResult<()> {
     scope::install(py)?;
     process::install(py)?;
-    stdlib::prepare(py)?;
+    stdlib::directory(py)?;
     callbacks_later::prepare(py)?;
     environment::prepare(py)?;
     with_statement::prepare(py)?;
@@ -129,7 +129,7 @@ fn prepare(py: Python<'_>) -> PyResult<()> {
 fn wrap(py: Python<'_>) -> PyResult<()> {
     acts::install();
     workers::prepare(py)?;
-    imported::prepare_lazy(py)?;
+    callbacks_later::prepare_lazy(py)?;
     table::install(py)?;
     contextvars::install(py)
 }

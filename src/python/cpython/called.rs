@@ -179,11 +179,11 @@ impl<'a> Called<'a> {
         }
     }
 
-    /// Makes the call, unless our own part before it fails.
-    pub fn make_if(self, work: impl FnOnce(Python<'a>) -> PyResult<()>) -> Returned {
-        match self.ours(work) {
-            Some(()) => self.make(),
-            None => Returned::failed(),
+    /// Makes the call, unless it `matters` and our own part before it fails.
+    pub fn make_if(self, matters: bool, work: impl FnOnce(Python<'a>) -> PyResult<()>) -> Returned {
+        match matters && self.ours(work).is_none() {
+            true => Returned::failed(),
+            false => self.make(),
         }
     }
 
@@ -350,11 +350,11 @@ impl<'a> CalledByTuple<'a> {
         }
     }
 
-    /// Makes the call, unless our own part before it fails.
-    pub fn make_if(self, work: impl FnOnce(Python<'a>) -> PyResult<()>) -> Returned {
-        match self.ours(work) {
-            Some(()) => self.make(),
-            None => Returned::failed(),
+    /// Makes the call, unless it `matters` and our own part before it fails.
+    pub fn make_if(self, matters: bool, work: impl FnOnce(Python<'a>) -> PyResult<()>) -> Returned {
+        match matters && self.ours(work).is_none() {
+            true => Returned::failed(),
+            false => self.make(),
         }
     }
 

@@ -83,11 +83,6 @@ pub fn ask(
         }
         Err(error) => return Err(error),
     };
-    let warn = |text: String| {
-        let category = py.get_type::<PyRuntimeWarning>();
-        let text = CString::new(text).unwrap_or_default();
-        calling::warn(&category, &text)
-    };
     let extent = match answer {
         Ok(None) => {
             told.note_answer("the answer was no".to_owned());
@@ -98,18 +93,12 @@ pub fn ask(
         Ok(Some(Answer::Never)) => {
             told.note_answer("the answer was never".to_owned());
             let widest = told.offer(py, Extent::Pattern);
-            let Some(never) = widest.or_else(|| told.offer(py, Extent::Alone)) else {
-                warn(format!(
-                    "an answer to {} cannot be kept: it counts as 'deny' (AuditDenied.answers has \
-                     the answers that can be given)",
-                    told.event
-                ))?;
-                return Ok(false);
-            };
-            approvals::widen(py, &approvals.never, &never, config.policy())?;
-            let allowed = Spec::default();
-            if let Err(problem) = approvals.keep(&Kept { allowed, never }) {
-                warn(format!("an answer was not written to {problem}"))?;
+            match widest.or_else(|| told.offer(py, Extent::Alone)) {
+                Some(never) => {
+                    approvals::widen(py, &approvals.never, &never, config.policy())?;
+                    keep(py, approvals, &Kept { allowed: Spec::default(), never })?;
+                }
+                None => warn_unkept(told, py, "deny")?,
             }
             return Ok(false);
         }
@@ -120,20 +109,35 @@ pub fn ask(
             return Ok(false);
         }
     };
-    let Some(spec) = told.offer(py, extent) else {
-        warn(format!(
-            "an answer to {} cannot be kept: it counts as 'once' (AuditDenied.answers has the \
-             answers that can be given)",
-            told.event
-        ))?;
-        return Ok(true);
-    };
-    approvals::widen(py, &approvals.policy, &spec, config.policy())?;
-    let kept = Kept { allowed: spec, never: Spec::default() };
-    if let Err(problem) = approvals.keep(&kept) {
-        warn(format!("an answer was not written to {problem}"))?;
+    match told.offer(py, extent) {
+        Some(allowed) => {
+            approvals::widen(py, &approvals.policy, &allowed, config.policy())?;
+            keep(py, approvals, &Kept { allowed, never: Spec::default() })?;
+        }
+        None => warn_unkept(told, py, "once")?,
     }
     Ok(true)
+}
+
+fn keep(py: Python<'_>, approvals: &Approvals, kept: &Kept) -> PyResult<()> {
+    match approvals.keep(kept) {
+        Ok(()) => Ok(()),
+        Err(problem) => warn(py, format!("an answer was not written to {problem}")),
+    }
+}
+
+fn warn_unkept(told: &Denial, py: Python<'_>, counts_as: &str) -> PyResult<()> {
+    let text = format!(
+        "an answer to {} cannot be kept: it counts as '{counts_as}' (AuditDenied.answers has the \
+         answers that can be given)",
+        told.event
+    );
+    warn(py, text)
+}
+
+fn warn(py: Python<'_>, text: String) -> PyResult<()> {
+    let text = CString::new(text).unwrap_or_default();
+    calling::warn(&py.get_type::<PyRuntimeWarning>(), &text)
 }
 
 /// Reads an answer; `Err` has another value, as messages show it.

@@ -235,7 +235,6 @@ pub fn meet(
     Ok(())
 }
 
-/// The end of a question that is not asked.
 fn held(config: &AuditCfg) -> String {
     let approvable = match config.told().map(|told| told.words) {
         Some(Words::SandboxOptions) => "--approvable",

@@ -17,10 +17,10 @@ use crate::policy::files::fs::FileSystem;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::Target;
 use crate::python::callees::distributions;
-use crate::python::cpython::calling::Calling;
-use crate::python::cpython::once::{intern, lock};
+use crate::python::cpython::once::lock;
 use crate::python::cpython::{ffi as raw, frames};
 use crate::python::events::observe;
+use crate::python::frames::stack;
 use crate::python::guard::scope::{self, Active};
 use crate::python::guard::tool_rights;
 use crate::python::importing::imports;
@@ -34,9 +34,8 @@ static REPLACED: LazyLock<Mutex<HashSet<Vec<u8>>>> = LazyLock::new(Mutex::defaul
 #[inline(never)]
 pub fn note(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> PyResult<()> {
     let at = match event.to_bytes() {
-        b"exec" | b"function.__new__" => 0,
+        b"exec" | b"function.__new__" | b"marshal.loads" => 0,
         b"object.__setattr__" => 2,
-        b"marshal.loads" => 0,
         _ => return Ok(()),
     };
     let py = args.py();
@@ -157,8 +156,8 @@ fn is_from(code: &Bound<'_, PyAny>, guest: &Active) -> PyResult<bool> {
         Source::Changed => true,
         Source::Loader(loader) if loads::has_method_of_guest(&loader)? => true,
         Source::Loader(_) | Source::Elsewhere => {
-            let file = code.attr(intern!(py, "co_filename"))?;
-            let file = raw::fs_encode(file.cast::<PyString>()?.as_borrowed())?;
+            let file = stack::code_file(code)?;
+            let file = raw::fs_encode(file.as_borrowed())?;
             let file = file.as_bytes();
             Os.exists(file) && may_be_of(file, guest)
         }
@@ -181,10 +180,7 @@ fn may_have_written(file: &[u8], guest: &Active) -> bool {
     };
     let config = config.get();
     let change = Operation::ChangeFile(Target::path(file));
+    let was_there = || distributions::was_there_before(Path::new(OsStr::from_bytes(file)));
     (config.policy().check(&Os, change).allows() || config.directories().hold(file))
-        && !(imports::is_library_path(file) && was_there_before(file))
-}
-
-fn was_there_before(file: &[u8]) -> bool {
-    distributions::was_there_before(Path::new(OsStr::from_bytes(file)))
+        && !(imports::is_library_path(file) && was_there())
 }

@@ -160,7 +160,6 @@ fn note_loading(event: Raised<'_>) {
     });
 }
 
-/// Denies an event because of an error in here.
 fn fail(py: Python<'_>, event: &CStr, what: &str) {
     raw::with_attachment_counted(py, || denial::deny_by_failure(py, event, None, what).restore(py));
 }

@@ -88,17 +88,17 @@ fn write(
         (Ok(()), Some(_)) if !logged.is_approved.get() => "reported",
         (Ok(()), _) => "allowed",
     };
-    word(out, "verdict", verdict);
+    pair(out, "verdict", verdict.as_bytes());
     word_or_null(out, "rule", denied.flatten().map(Why::field));
     if let Some(asked) = logged.asked.get() {
-        word(out, "asked", asked);
+        pair(out, "asked", asked.as_bytes());
     }
     pair(out, "event", event.name.to_bytes());
     let decided = logged.decided.take();
     let effect = event.name.to_str().ok().and_then(events::known);
     let effect = effect.map(|known| effect_of(known.effect, &decided));
     word_or_null(out, "effect", effect);
-    out.extend_from_slice(b",\"args\":");
+    key(out, "args");
     json_line::arguments(out, event.args, most_arguments(rule));
     targets(out, event, rule, decided, result.is_err());
     if let Ok(Some(tool)) = scope::tool_running(py) {
@@ -134,15 +134,15 @@ fn head(out: &mut Vec<u8>, seconds: u64, micros: u32) {
     }
     out.extend_from_slice(b"{\"version\":");
     json_line::number(out, VERSION);
-    out.extend_from_slice(b",\"time\":");
+    key(out, "time");
     json_line::number(out, seconds.try_into().unwrap_or(0));
     // Six digits: the first is cut off.
     let start = out.len();
     json_line::number(out, i64::from(micros) + 1_000_000);
     out[start] = b'.';
-    out.extend_from_slice(b",\"pid\":");
+    key(out, "pid");
     json_line::number(out, process);
-    out.extend_from_slice(b",\"thread\":");
+    key(out, "thread");
     json_line::number(out, thread);
 }
 
@@ -215,58 +215,47 @@ fn targets(
 
 /// Adds the host and port of an event that the policy did not look into, or the path of a socket.
 fn host(out: &mut Vec<u8>, args: &Bound<'_, PyTuple>) {
-    let address = match item(args, 0) {
-        Some(first) if first.is_instance_of::<PyString>() => args.clone(),
-        _ => match item(args, 1).map(Bound::cast_into::<PyTuple>) {
-            Some(Ok(address)) => address,
+    let address = match args.get_item(0) {
+        Ok(first) if first.is_instance_of::<PyString>() => args.clone(),
+        _ => match args.get_item(1).map(Bound::cast_into::<PyTuple>) {
+            Ok(Ok(address)) => address,
             _ => return,
         },
     };
-    if let Some(Ok(host)) = item(&address, 0).map(Bound::cast_into::<PyString>) {
-        out.extend_from_slice(b",\"host\":");
+    if let Ok(Ok(host)) = address.get_item(0).map(Bound::cast_into::<PyString>) {
+        key(out, "host");
         json_line::python_text(out, &host);
-        if let Some(port) = item(&address, 1).and_then(|port| raw::int_value(&port)) {
-            out.extend_from_slice(b",\"port\":");
+        if let Some(port) = address.get_item(1).ok().and_then(|port| raw::int_value(&port)) {
+            key(out, "port");
             json_line::number(out, port);
         }
     }
-}
-
-fn item<'py>(args: &Bound<'py, PyTuple>, index: usize) -> Option<Bound<'py, PyAny>> {
-    (index < args.len()).then(|| raw::tuple_item(args, index).to_owned())
 }
 
 /// Adds the command of an event that starts a program: its second argument, or its only one.
 fn command(out: &mut Vec<u8>, args: &Bound<'_, PyTuple>) {
     let index = usize::from(args.len() > 1);
     if index < args.len() {
-        out.extend_from_slice(b",\"command\":");
+        key(out, "command");
         json_line::whole(out, &raw::tuple_item(args, index));
     }
 }
 
-/// Adds a key with a word that needs no escapes.
-fn word(out: &mut Vec<u8>, key: &str, value: &str) {
-    for part in [",\"", key, "\":\"", value, "\""] {
-        out.extend_from_slice(part.as_bytes());
-    }
-}
-
-fn word_or_null(out: &mut Vec<u8>, key: &str, value: Option<&str>) {
-    match value {
-        Some(value) => word(out, key, value),
-        None => {
-            for part in [",\"", key, "\":null"] {
-                out.extend_from_slice(part.as_bytes());
-            }
-        }
-    }
-}
-
-/// Adds a key with a text.
-fn pair(out: &mut Vec<u8>, key: &str, value: &[u8]) {
+fn key(out: &mut Vec<u8>, key: &str) {
     for part in [",\"", key, "\":"] {
         out.extend_from_slice(part.as_bytes());
     }
+}
+
+fn word_or_null(out: &mut Vec<u8>, name: &str, value: Option<&str>) {
+    key(out, name);
+    match value {
+        Some(value) => json_line::text(out, value.as_bytes()),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+fn pair(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    key(out, name);
     json_line::text(out, value);
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use ahash::{AHashMap, RandomState};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use crate::policy::events::{self, EVENTS, EventEffect, KnownEvent};
 use crate::policy::judge;
@@ -23,10 +23,10 @@ use crate::python::importing::imports;
 use crate::python::logs::log::{Entry, Recorder, Records};
 use crate::python::values::simple;
 
-/// An event as the tables have it, for those that are recorded.
+/// What the tables say of an event.
 #[derive(Clone, Copy)]
 struct Class {
-    known: &'static KnownEvent,
+    effect: Option<EventEffect>,
     rule: Option<Rule>,
     is_recorded: bool,
 }
@@ -48,11 +48,17 @@ static CLASSES: LazyLock<AHashMap<&'static [u8], Class>> = LazyLock::new(|| {
             Some(_) => true,
             None => is_effect,
         };
-        Class { known, rule, is_recorded }
+        (known.name.as_bytes(), Class { effect: Some(known.effect), rule, is_recorded })
     };
-    let classes = EVENTS.iter().map(class);
-    classes.map(|class| (class.known.name.as_bytes(), class)).collect()
+    EVENTS.iter().map(class).collect()
 });
+
+impl Class {
+    fn of(event: &CStr) -> Self {
+        let unknown = Self { effect: None, rule: None, is_recorded: true };
+        CLASSES.get(event.to_bytes()).copied().unwrap_or(unknown)
+    }
+}
 
 static HASHING: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
@@ -64,38 +70,33 @@ pub fn event(
     config: &AuditCfg,
     records: &Records,
 ) -> PyResult<()> {
-    let class = CLASSES.get(event.to_bytes());
-    let rule = class.and_then(|class| class.rule);
-    let is_recorded = class.is_none_or(|class| class.is_recorded);
+    let class = Class::of(event);
+    let is_exec = matches!(class.rule, Some(Rule::Exec)) && !config.policy().restricts_imports();
+    if !class.is_recorded && (class.rule.is_none() || is_exec) {
+        return Ok(());
+    }
     let recorder = active.log().recorder();
+    let key = key(event, args, class.rule, recorder);
+    let counts_first = class.is_recorded && !records.enforces;
+    if counts_first && recorder.count(key, records) {
+        return Ok(());
+    }
     let probe = Probe::new(match records.enforces {
         true => Purpose::Enforces,
         false => Purpose::Observes,
     });
     let judged = Event { probe: Some(&probe), ..Event::new(event, args, active, config) };
-    if !is_recorded {
-        let is_exec = matches!(rule, Some(Rule::Exec)) && !config.policy().restricts_imports();
-        return match rule.is_none() || is_exec {
-            true => Ok(()),
-            false => note_if_denied(&judged, class, &probe, recorder, records),
-        };
-    }
-    let key = key(event, args, rule, recorder);
-    if !records.enforces && recorder.count(key, records) {
-        return Ok(());
-    }
-    let result = judge::judge_any(&judged, rule);
+    let result = judge::judge_any(&judged, class.rule);
     if event == c"os.chdir" {
         recorder.directories.fetch_add(1, Ordering::Relaxed);
     }
-    if records.enforces && recorder.count(key, records) {
+    let is_denied = probe.denied.get().is_some();
+    if !is_denied && !class.is_recorded || !counts_first && recorder.count(key, records) {
         return result;
     }
-    if result.is_err() && probe.denied.get().is_none() {
-        return result;
+    if is_denied || result.is_ok() {
+        recorder.add(key, entry(&judged, class, &probe)?, records);
     }
-    let entry = entry(&judged, class, &probe)?;
-    recorder.add(key, entry, records);
     result
 }
 
@@ -114,14 +115,13 @@ pub fn event_of_tool(
     let Some(records) = config.records() else {
         return Ok(());
     };
-    let class = CLASSES.get(event.to_bytes());
-    if !class.is_none_or(|class| class.is_recorded) {
+    let class = Class::of(event);
+    if !class.is_recorded {
         return Ok(());
     }
-    let rule = class.and_then(|class| class.rule);
     let recorder = guest.log().recorder();
     let mut hasher = HASHING.build_hasher();
-    hasher.write_u64(key(event, args, rule, recorder));
+    hasher.write_u64(key(event, args, class.rule, recorder));
     hasher.write(tool.as_bytes());
     let key = hasher.finish();
     if recorder.count(key, records) {
@@ -129,7 +129,7 @@ pub fn event_of_tool(
     }
     let probe = Probe::new(Purpose::Observes);
     let judged = Event { probe: Some(&probe), ..Event::new(event, args, guest, config) };
-    judge::judge_any(&judged, rule)?;
+    judge::judge_any(&judged, class.rule)?;
     let mut entry = entry(&judged, class, &probe)?;
     entry.denied = None;
     entry.tool = Some(tool.to_owned());
@@ -138,25 +138,7 @@ pub fn event_of_tool(
     Ok(())
 }
 
-fn note_if_denied(
-    judged: &Event<'_, '_>,
-    class: Option<&Class>,
-    probe: &Probe<'_>,
-    recorder: &Recorder,
-    records: &Records,
-) -> PyResult<()> {
-    let rule = class.and_then(|class| class.rule);
-    let result = judge::judge_any(judged, rule);
-    if probe.denied.get().is_some() {
-        let key = key(judged.name, judged.args, rule, recorder);
-        if !recorder.count(key, records) {
-            recorder.add(key, entry(judged, class, probe)?, records);
-        }
-    }
-    result
-}
-
-fn entry(event: &Event<'_, '_>, class: Option<&Class>, probe: &Probe<'_>) -> PyResult<Entry> {
+fn entry(event: &Event<'_, '_>, class: Class, probe: &Probe<'_>) -> PyResult<Entry> {
     let py = event.args.py();
     let name = event.name.to_string_lossy().into_owned();
     let denied = probe.denied.get();
@@ -192,7 +174,7 @@ fn entry(event: &Event<'_, '_>, class: Option<&Class>, probe: &Probe<'_>) -> PyR
     };
     let mut entry = Entry {
         event: name,
-        effect: class.map(|class| class.known.effect),
+        effect: class.effect,
         args: simple::tuple(args)?.unbind(),
         needs,
         call_chain: text::call_chain(py, None)?,
@@ -234,20 +216,13 @@ fn add_to_key(hasher: &mut impl Hasher, object: &Bound<'_, PyAny>, depth: usize)
         hasher.write_u8(2);
     } else if object.is_none() {
         hasher.write_u8(3);
-    } else if let Ok(items) = object.cast::<PyTuple>()
-        && depth > 0
+    } else if depth > 0
+        && let Some(items) = simple::items(object)
     {
-        for item in items.iter_borrowed() {
-            add_to_key(hasher, &item, depth - 1);
+        for item in &items {
+            add_to_key(hasher, item, depth - 1);
         }
         hasher.write_u8(4);
-    } else if let Ok(items) = object.cast::<PyList>()
-        && depth > 0
-    {
-        for item in items {
-            add_to_key(hasher, &item, depth - 1);
-        }
-        hasher.write_u8(5);
     } else if let Ok(Some(path)) = simple::text(object) {
         add_to_key(hasher, path.as_any(), 0);
     } else {

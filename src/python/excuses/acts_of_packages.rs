@@ -26,7 +26,6 @@ const BY_ADDRESS: &[&[u8]] = &[
 /// The module through whose functions others come to those events.
 const CTYPES: &str = "ctypes";
 
-/// Returns whether an event that is about to be denied is such an act of an installed package.
 pub fn is_one(event: &Event<'_, '_>) -> PyResult<bool> {
     match event.name.to_bytes() {
         b"object.__setattr__" => sets_function(event),
@@ -58,10 +57,8 @@ fn sets_function(event: &Event<'_, '_>) -> PyResult<bool> {
 
 /// A library that is among the files of a package whose native code may be called.
 fn loads_own_library(event: &Event<'_, '_>) -> PyResult<bool> {
-    let Some(library) = event.text(0) else {
-        return Ok(false);
-    };
-    let Ok(library) = library.to_str() else {
+    let library = event.text(0);
+    let Some(Ok(library)) = library.as_ref().map(|library| library.to_str()) else {
         return Ok(false);
     };
     let library = Path::new(library);
@@ -82,23 +79,19 @@ fn calls_library(event: &Event<'_, '_>) -> PyResult<bool> {
     Ok(callee.to_string_lossy().starts_with("ctypes.") && comes_through_ctypes(event)?)
 }
 
-/// Returns whether a package whose native code may be called has `ctypes` do this.
+/// Returns whether a package whose native code may be called has `ctypes` do this: the innermost code
+/// outside that module is one's.
 fn comes_through_ctypes(event: &Event<'_, '_>) -> PyResult<bool> {
-    let package = caller(event.args.py(), CTYPES)?;
-    Ok(package.is_some_and(|package| may_call_native(event, &package)))
+    for frame in stack::frames(event.args.py()) {
+        if !imports::is_of_module(&frame, CTYPES)? {
+            let package = distributions::module_of_code(&frames::code(&frame))?;
+            return Ok(package.is_some_and(|package| may_call_native(event, &package)));
+        }
+    }
+    Ok(false)
 }
 
 fn may_call_native(event: &Event<'_, '_>, module: &str) -> bool {
     let policy = event.config.policy();
     policy.rest().packages.have(module) || policy.calls_native_of(module, distributions::installed)
-}
-
-/// The top-level module of the innermost code outside `through`; `None` if no package's.
-fn caller(py: Python<'_>, through: &str) -> PyResult<Option<String>> {
-    for frame in stack::frames(py) {
-        if !imports::is_of_module(&frame, through)? {
-            return distributions::module_of_code(&frames::code(&frame));
-        }
-    }
-    Ok(None)
 }

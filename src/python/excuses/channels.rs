@@ -13,14 +13,11 @@ use pyo3::types::{PyString, PyTuple};
 use crate::policy::Why;
 use crate::policy::judge::Reason;
 use crate::policy::written::values::is_within_module;
-use crate::python::cpython::calling::Calling;
-use crate::python::cpython::once::intern;
 use crate::python::cpython::{ffi as raw, frames};
 use crate::python::frames::stack;
 use crate::python::guard::event::Event;
 use crate::python::importing::imports;
 
-/// The native code that a channel may call.
 #[derive(Clone, Copy)]
 enum Natives {
     /// The native code of these packages, called for the channel's own needs.
@@ -95,10 +92,7 @@ pub fn makes_call(event: &Event<'_, '_>) -> PyResult<bool> {
         {
             return Ok(true);
         }
-        let name = code.attr(intern!(py, "co_name"))?;
-        let name =
-            name.cast::<PyString>().map_or_else(|_| "".into(), |name| name.to_string_lossy());
-        called = (module.to_owned(), name.into_owned());
+        called = (module.to_owned(), stack::code_name(&code)?.to_string_lossy().into_owned());
     }
     Ok(false)
 }
@@ -161,7 +155,6 @@ const FILE_MAKER: (&str, &[&str]) = ("multiprocessing.heap", &["__init__"]);
 const VALUE_MAKER: (&str, &[&str]) =
     ("multiprocessing.sharedctypes", &["rebuild_ctype", "RawArray", "RawValue"]);
 
-/// Returns whether the event is part of making such a value.
 pub fn is_made_by(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     let (module, functions) = match (event.name.to_bytes(), reason) {
         (b"tempfile.mkstemp" | b"open" | b"os.remove", Reason::Path(0, Why::Unapproved))

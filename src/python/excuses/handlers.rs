@@ -92,11 +92,11 @@ fn running(py: Python<'_>) -> PyResult<Option<Running<'_>>> {
             }
             foreign.push(code.clone());
         } else if imports::module_of(&frame)?.is_some_and(|module| module == MODULE) {
-            let name = code.attr(intern!(py, "co_name"))?;
-            if name.equals(intern!(py, "format"))? {
+            let name = stack::code_name(&code)?;
+            if name == "format" {
                 return Ok(None);
             }
-            if name.equals(intern!(py, "handle"))? && imports::is_of_imported_module(&frame)? {
+            if name == "handle" && imports::is_of_imported_module(&frame)? {
                 let locals = frame.attr(intern!(py, "f_locals"))?;
                 let handler = locals.item(intern!(py, "self"))?;
                 return Ok(inner.map(|inner| (handler, inner, foreign)));

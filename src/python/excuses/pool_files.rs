@@ -7,7 +7,6 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
 
 use crate::policy::files::os::Os;
 use crate::policy::files::path::is_within;
@@ -93,24 +92,7 @@ fn directory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult
     Ok(is_new)
 }
 
-/// Returns whether an event can be about such a file, as far as can be told without a look at the
-/// file system: nearly none is. `last` is the last component of its path.
-fn may_be_of_pool(event: &Event<'_, '_>, name: &[u8], last: &[u8]) -> PyResult<bool> {
-    if workers::is_worker() || !event.config.memory.is_empty() {
-        return Ok(true);
-    }
-    let py = event.args.py();
-    Ok(match name {
-        b"open" => imports::is_innermost(py, SEGMENT_MAKER)?,
-        b"os.mkdir" if last.starts_with(DIRECTORY) => true,
-        b"os.mkdir" => imports::is_called_by(py, ARRAYS_MAKER.0, ARRAYS_MAKER.1)?,
-        b"tempfile.mkdtemp" => last.starts_with(DIRECTORY),
-        b"os.chmod" | b"os.remove" => SOCKETS.iter().any(|start| last.starts_with(start)),
-        _ => false,
-    })
-}
-
-/// The place that a path leads to with and without following links, if it may be one of a pool.
+/// The place that a path leads to with and without following links, if that is one.
 fn landing(event: &Event<'_, '_>, own: &[u8], index: usize) -> PyResult<Option<Resolved>> {
     let dir_fd = match events::lookup(own) {
         Some(Rule::Entries(paths) | Rule::Read(paths)) => {
@@ -128,9 +110,6 @@ fn landing(event: &Event<'_, '_>, own: &[u8], index: usize) -> PyResult<Option<R
         return Ok(None);
     }
     let (directory, last) = path::split(name);
-    if !may_be_of_pool(event, own, last)? {
-        return Ok(None);
-    }
     let entry = path::resolve(&Os, directory, base).map(|directory| directory.join(last));
     let landing = path::resolve(&Os, name, base);
     Ok(landing.filter(|landing| {
@@ -150,7 +129,7 @@ fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bo
     let is_there = rustix::fs::lstat(path).is_ok();
     let makes = match name {
         b"open" => imports::is_innermost(py, SEGMENT_MAKER)? && makes_anew(event),
-        b"os.mkdir" => imports::is_called_by(py, ARRAYS_MAKER.0, ARRAYS_MAKER.1)?,
+        b"os.mkdir" => imports::is_called_by(py, ARRAYS_MAKER.0, &[ARRAYS_MAKER.1])?,
         _ => false,
     };
     if makes && !is_there && !below.contains(&b'/') {
@@ -177,7 +156,6 @@ fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bo
         })
 }
 
-/// Returns whether an `open` fails if there is such a file.
 fn makes_anew(event: &Event<'_, '_>) -> bool {
     let anew = i64::from(libc::O_CREAT | libc::O_EXCL);
     let flags = event.argument(2);
@@ -187,16 +165,9 @@ fn makes_anew(event: &Event<'_, '_>) -> bool {
 /// A socket of a pool or a manager: a file of the library's own name in a directory of its own.
 fn channel(event: &Event<'_, '_>, index: usize) -> PyResult<bool> {
     let py = event.args.py();
-    let Some(address) = event.argument(index) else {
-        return Ok(false);
-    };
-    if !address.is_instance_of::<PyString>() && !address.is_instance_of::<PyBytes>() {
-        return Ok(false);
-    }
-    let Ok(name) = decode::root_name(&address) else {
-        return Ok(false);
-    };
-    let Some(landing) = path::resolve(&Os, &name, Base::CurrentDir) else {
+    let name = event.argument(index).and_then(|address| decode::root_name(&address).ok());
+    let landing = name.and_then(|name| path::resolve(&Os, &name, Base::CurrentDir));
+    let Some(landing) = landing else {
         return Ok(false);
     };
     let own = |path: &[u8], start: &[u8]| path::split(path).1.starts_with(start);

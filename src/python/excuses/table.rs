@@ -22,7 +22,6 @@ use crate::python::importing::imports;
 use crate::python::values::process_start;
 use crate::python::wrapped::{threads, workers};
 
-/// Returns whether an event that is about to be denied may pass all the same.
 #[cold]
 pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     match event.name.to_bytes() {
@@ -33,30 +32,22 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
             return Ok(unchanging::signals_own(event));
         }
         b"os.wait" => return Ok(unchanging::waits_for_own(event)),
-        b"signal.raise_signal"
-        | b"os.nice"
-        | b"os.sched_setaffinity"
-        | b"os.setpriority"
-        | b"resource.setrlimit"
-        | b"resource.prlimit" => {
-            return Ok(unchanging::changes_nothing(event));
-        }
         // What is told later may have made it.
         b"os.mkdir" if !approvals::TOO_LATE.get() && unchanging::is_there(event, reason)? => {
             return Ok(true);
         }
         b"open" if unchanging::is_source_of_text(event, reason)? => return Ok(true),
-        b"ctypes.dlopen" if unchanging::changes_nothing(event) => return Ok(true),
         // Since 3.14 each call of a function of a library tells of itself.
         b"ctypes.call_function" if cfg!(Py_3_14) && event.config.policy().calls_all_native() => {
             return Ok(true);
         }
         b"os.fork" => return workers::is_copied(event),
         b"_posixsubprocess.fork_exec" => return Ok(workers::is_starting(event)),
-        _ if pool_files::passes(event, reason)? => return Ok(true),
         _ => {}
     }
-    if tempfile::is_changing()
+    if unchanging::changes_nothing(event)
+        || pool_files::passes(event, reason)?
+        || tempfile::is_changing()
         || channels::is_made_by(event, reason)?
         || acts_of_packages::is_one(event)?
     {
@@ -82,7 +73,6 @@ const CALLERS: &[(&str, &str)] = &[
 
 const DIRECTORIES: &[&[u8]] = &[b"/usr/bin", b"/bin"];
 
-/// Returns whether the event is the start of such a program.
 fn is_probe(event: &Event<'_, '_>) -> PyResult<bool> {
     let args = event.args;
     let words = event.argument(1);
@@ -104,7 +94,7 @@ fn is_probe(event: &Event<'_, '_>) -> PyResult<bool> {
         return Ok(false);
     }
     for (module, function) in CALLERS {
-        if imports::is_called_by(args.py(), module, function)? {
+        if imports::is_called_by(args.py(), module, &[function])? {
             return Ok(true);
         }
     }

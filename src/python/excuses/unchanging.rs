@@ -11,7 +11,7 @@ use rustix::process::{Pid, getpgrp, test_kill_process};
 
 use crate::policy::Why;
 use crate::policy::files::os::Os;
-use crate::policy::files::path::{self, Base, Name};
+use crate::policy::files::path::{self, Name};
 use crate::policy::judge::{Arguments, Named, PathLikes, Reason};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::{ffi as raw, process};
@@ -48,11 +48,7 @@ pub fn is_there(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     if !matches!(reason, Reason::Path(0, Why::Unapproved)) || !event.config.is_of_policy() {
         return Ok(false);
     }
-    let name = decode::name_at(event.args, 0, false, PathLikes::AskedLater)?;
-    let Name::Path(name) = name.name() else {
-        return Ok(false);
-    };
-    Ok(leads_to_file(name, event.args.base(Some(2))) == Some(true))
+    Ok(leads_to_file(event, Some(2), |_| true)? == Some(true))
 }
 
 /// Returns whether the source of text that has no file is to be read, such as `<unknown>`. CPython
@@ -62,23 +58,31 @@ pub fn is_source_of_text(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool
     if !matches!(reason, Reason::Path(0, Why::Unreadable)) {
         return Ok(false);
     }
-    let name = decode::name_at(event.args, 0, false, PathLikes::AskedLater)?;
-    let Name::Path(name) = name.name() else {
-        return Ok(false);
+    let is_source = |name: &[u8]| {
+        let (directory, last) = path::split(name);
+        // 3.11 and before look for it in each directory of `sys.path`.
+        let may_be_sought = directory.is_empty() || !cfg!(Py_3_12);
+        may_be_sought && last.starts_with(b"<") && last.ends_with(b">")
     };
-    let (directory, last) = path::split(name);
-    // 3.11 and before look for it in each directory of `sys.path`.
-    let may_be_sought = directory.is_empty() || !cfg!(Py_3_12);
-    if !may_be_sought || !last.starts_with(b"<") || !last.ends_with(b">") {
-        return Ok(false);
-    }
-    Ok(leads_to_file(name, event.args.base(None)) == Some(false))
+    Ok(leads_to_file(event, None, is_source)? == Some(false))
 }
 
-/// Returns whether there is a file where a name leads to; `None` if it leads nowhere.
-fn leads_to_file(name: &[u8], base: Base) -> Option<bool> {
-    let landing = path::resolve(&Os, name, base)?;
-    Some(rustix::fs::lstat(landing.as_bytes()).is_ok())
+/// Returns whether there is a file where the name leads to that is the first argument; `None` if it is
+/// not one of those, or leads nowhere.
+fn leads_to_file(
+    event: &Event<'_, '_>,
+    dir_fd: Option<usize>,
+    is_one: impl Fn(&[u8]) -> bool,
+) -> PyResult<Option<bool>> {
+    let name = decode::name_at(event.args, 0, false, PathLikes::AskedLater)?;
+    let Name::Path(name) = name.name() else {
+        return Ok(None);
+    };
+    let landing = match is_one(name) {
+        true => path::resolve(&Os, name, event.args.base(dir_fd)),
+        false => None,
+    };
+    Ok(landing.map(|landing| rustix::fs::lstat(landing.as_bytes()).is_ok()))
 }
 
 fn is_own(pid: i32) -> bool {
@@ -195,7 +199,8 @@ fn is_started(event: &Event<'_, '_>, pid: i32) -> bool {
 /// that started it has waited for it, nothing tells whose it was, and nothing can get the signal.
 fn is_ended_worker(py: Python<'_>, pid: Pid) -> bool {
     test_kill_process(pid) == Err(Errno::SRCH)
-        && imports::is_called_by(py, "multiprocessing.popen_fork", "_send_signal").unwrap_or(false)
+        && imports::is_called_by(py, "multiprocessing.popen_fork", &["_send_signal"])
+            .unwrap_or(false)
 }
 
 /// True for the group of a process that was started under the guard, but for this one's.

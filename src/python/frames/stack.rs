@@ -106,6 +106,16 @@ impl Site {
     }
 }
 
+/// The name of code, as data: `==` of a subclass is not asked.
+pub fn code_name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    Ok(code.attr(intern!(code.py(), "co_name"))?.cast_into()?)
+}
+
+/// The file that code says it is from.
+pub fn code_file<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    Ok(code.attr(intern!(code.py(), "co_filename"))?.cast_into()?)
+}
+
 /// The qualified name of code; its name if it has no other.
 pub fn own_name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = code.py();

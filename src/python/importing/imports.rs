@@ -121,9 +121,7 @@ pub fn package_being_imported(py: Python<'_>) -> PyResult<Option<String>> {
 }
 
 pub fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let file = code.attr(intern!(code.py(), "co_filename"))?;
-    let file = file.cast::<PyString>().ok();
-    Ok(file.is_some_and(|file| file.to_str().is_ok_and(is_installed_file)))
+    Ok(stack::code_file(code)?.to_str().is_ok_and(is_installed_file))
 }
 
 fn is_installed_file(file: &str) -> bool {
@@ -255,17 +253,16 @@ fn is_running_extension(frame: &Bound<'_, PyFrame>) -> PyResult<bool> {
 /// Returns whether code is a module's, or is by its name a function that imports consist of:
 /// guarded code can have the import system call any.
 fn is_called_by_imports(code: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let name = code.attr(intern!(code.py(), "co_name"))?;
-    let name = name.cast::<PyString>()?;
-    Ok(PARTS_OF_IMPORTS.iter().any(|part| name == part))
+    let name = stack::code_name(code)?;
+    Ok(PARTS_OF_IMPORTS.iter().any(|part| name == *part))
 }
 
-/// Returns whether this function called the current code, with installed code alone between.
-pub fn is_called_by(py: Python<'_>, module: &str, function: &str) -> PyResult<bool> {
-    is_in_any(py, module, &[function], is_installed)
+/// Returns whether one of these functions called the current code, with installed code alone between.
+pub fn is_called_by(py: Python<'_>, module: &str, functions: &[&str]) -> PyResult<bool> {
+    is_in_any(py, module, functions, is_installed)
 }
 
-/// The same for one of these functions, with code of the standard library alone between.
+/// The same, with code of the standard library alone between.
 pub fn is_in_function(py: Python<'_>, module: &str, functions: &[&str]) -> PyResult<bool> {
     is_in_any(py, module, functions, stdlib::is_standard_library)
 }
@@ -281,9 +278,10 @@ fn is_in_any(
         if !trusts(&code)? {
             return Ok(false);
         }
-        let name = code.attr(intern!(py, "co_name"))?;
-        let is_one = |name: &Bound<'_, PyString>| functions.iter().any(|own| name == own);
-        if name.cast().is_ok_and(is_one) && module_of(&frame)?.is_some_and(|own| own == module) {
+        let name = stack::code_name(&code)?;
+        if functions.iter().any(|own| name == *own)
+            && module_of(&frame)?.is_some_and(|own| own == module)
+        {
             return Ok(true);
         }
     }
@@ -354,9 +352,8 @@ fn note(py: Python<'_>, system: &ImportSystem) -> PyResult<Importing> {
             let package = name.split('.').next().unwrap_or_default();
             packages.push((package.to_owned(), files.len()));
         }
-        let file = code.attr(intern!(py, "co_filename"))?;
-        let file = file.cast::<PyString>().map(|file| file.to_string_lossy());
-        let file = file.unwrap_or_default();
+        let file = stack::code_file(&code)?;
+        let file = file.to_string_lossy();
         if !files.iter().any(|own| *own == file) {
             files.push(file.into_owned());
         }
@@ -446,7 +443,6 @@ fn exchange_filter<'py>(
     });
 }
 
-/// Exchanges the filter of the host.
 fn keep_filter(filter: Option<Py<PyAny>>) -> Option<Py<PyAny>> {
     let mut earlier = lock(&EARLIER);
     std::mem::replace(&mut earlier, filter)

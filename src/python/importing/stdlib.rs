@@ -3,18 +3,14 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use pyo3::types::PyString;
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
-use crate::python::cpython::once::{Once, intern};
+use crate::python::cpython::once::Once;
+use crate::python::frames::stack;
 
 static STANDARD_LIBRARY: Once<String> = Once::new();
-
-pub fn prepare(py: Python<'_>) -> PyResult<()> {
-    directory(py).map(|_| ())
-}
 
 pub fn directory(py: Python<'_>) -> PyResult<&String> {
     STANDARD_LIBRARY.get_or_try_init(py, || {
@@ -32,8 +28,7 @@ pub fn is_standard_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some(directory) = STANDARD_LIBRARY.get(py) else {
         return Ok(false);
     };
-    let file = code.attr(intern!(py, "co_filename"))?;
-    let file = file.cast_into::<PyString>()?;
+    let file = stack::code_file(code)?;
     let file = file.to_string_lossy();
     let rest = file.strip_prefix(directory.as_str());
     Ok(rest.is_some_and(|rest| !rest.contains("-packages")) || file.starts_with("<frozen "))
@@ -53,13 +48,12 @@ pub fn is_function_of_library(
         return Ok(false);
     }
     let code = frames::function_code(object);
-    let file = code.attr(intern!(py, "co_filename"))?;
-    let own = code.attr(intern!(py, "co_name"))?;
-    let (file, own) = (file.cast_into::<PyString>()?, own.cast_into::<PyString>()?);
+    let file = stack::code_file(&code)?;
     let file = file.to_string_lossy();
     let rest = file.strip_prefix(directory.as_str());
     let rest = rest.and_then(|rest| rest.strip_prefix(['/', '\\'])?.strip_prefix(module));
-    Ok(own == name && rest.is_some_and(|rest| rest.starts_with(['.', '/', '\\'])))
+    Ok(stack::code_name(&code)? == name
+        && rest.is_some_and(|rest| rest.starts_with(['.', '/', '\\'])))
 }
 
 /// Where the extension modules of the standard library are.

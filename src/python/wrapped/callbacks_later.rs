@@ -1,5 +1,5 @@
-//! Functions that guarded code registers to be called later, as the process ends or forks or at a
-//! signal, are called under its guard then.
+//! What guarded code puts off. Functions that it registers to be called later, as the process ends or
+//! forks or at a signal, are called under its guard then; its lazy imports become eager ones.
 //!
 //! Functions that the standard library registers for itself are left as they are: they clean up for
 //! all.
@@ -19,8 +19,7 @@ use crate::python::cpython::functions::Builtin;
 use crate::python::cpython::{frames, process};
 use crate::python::guard::scope::{self, Active, Current};
 use crate::python::guard::{carry, copies};
-use crate::python::importing::stdlib;
-use crate::python::wrapped::kinds::{Registered, What};
+use crate::python::importing::{imports, stdlib};
 
 /// The C function of `signal.default_int_handler`: code compares the current handler with it.
 static DEFAULT_HANDLER: OnceLock<usize> = OnceLock::new();
@@ -105,21 +104,18 @@ fn is_default_handler(function: &Bound<'_, PyAny>) -> bool {
         .is_some_and(|own| DEFAULT_HANDLER.get() == Some(&(own.function() as usize)))
 }
 
-/// The functions of a module that register a call for later, or return what was registered.
-pub fn of(module: &str) -> &'static [(&'static str, What)] {
-    match module {
-        "atexit" => &[("register", What::Registers(&AT_EXIT))],
-        "posix" => &[("register_at_fork", What::Registers(&AT_FORK))],
-        "_signal" => {
-            &[("signal", What::Registers(&AT_SIGNAL)), ("getsignal", What::TellsRegistered)]
-        }
-        _ => &[],
-    }
+/// The callbacks that a function takes for later.
+#[derive(Debug)]
+pub struct Registered {
+    /// The place of the callback: by position, or by name.
+    pub given: &'static [(usize, Option<&'static CStr>)],
+    /// True if Python code of the standard library calls the function for its own callers.
+    pub by_way_of_library: bool,
 }
 
-const AT_EXIT: Registered = Registered { given: &[(0, None)], by_way_of_library: false };
+pub const AT_EXIT: Registered = Registered { given: &[(0, None)], by_way_of_library: false };
 
-const AT_FORK: Registered = Registered {
+pub const AT_FORK: Registered = Registered {
     given: &[
         (usize::MAX, Some(c"before")),
         (usize::MAX, Some(c"after_in_child")),
@@ -128,7 +124,7 @@ const AT_FORK: Registered = Registered {
     by_way_of_library: false,
 };
 
-const AT_SIGNAL: Registered = Registered { given: &[(1, None)], by_way_of_library: true };
+pub const AT_SIGNAL: Registered = Registered { given: &[(1, None)], by_way_of_library: true };
 
 pub fn call(called: Called<'_>, registered: &Registered) -> Returned {
     told(called.py, register(called, registered, registered.given))
@@ -196,4 +192,36 @@ fn wrap<'py>(
     }
     let later = Later { function: function.clone().unbind(), active: active.unbind() };
     Ok(Some(Bound::new(py, later)?.into_any()))
+}
+
+// Lazy imports of code under a guard, which become eager ones: a lazy one runs where its name is
+// used first, be it after the guard (PEP 810, Python 3.15).
+//
+// Modules of the standard library and of installed packages keep theirs.
+
+pub fn prepare_lazy(py: Python<'_>) -> PyResult<()> {
+    imports::prepare_filter(py, || Ok(wrap_pyfunction!(may_be_lazy, py)?.into_any()))
+}
+
+/// Returns whether an import that is written as a lazy one is: CPython's filter.
+#[pyfunction]
+fn may_be_lazy<'py>(
+    importer: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyAny>,
+    names: &Bound<'py, PyAny>,
+) -> PyResult<bool> {
+    let py = importer.py();
+    if !scope::in_force(py)?.is_empty() {
+        let Some(frame) = frames::current_frame(py) else {
+            return Ok(false);
+        };
+        if !imports::is_installed(&frames::code(&frame))? {
+            return Ok(false);
+        }
+    }
+    let Some(filter) = imports::filter_of_host(py) else {
+        return Ok(true);
+    };
+    let given = PyTuple::new(py, [importer, name, names])?;
+    calling::is_true(&calling::call(filter.bind(py), &given, None)?)
 }

@@ -71,10 +71,7 @@ fn run(called: Called<'_>) -> Returned {
 }
 
 fn make_if(called: Called<'_>, may: impl FnOnce(Python<'_>) -> PyResult<bool>) -> Returned {
-    if !scope::may_be_guarded() {
-        return called.make();
-    }
-    called.make_if(|py| match may(py)? {
+    called.make_if(scope::may_be_guarded(), |py| match may(py)? {
         true => Ok(()),
         false => Err(errors::variable_kept()),
     })
@@ -146,13 +143,8 @@ fn init_guarded_task(called: CalledByTuple<'_>) -> Returned {
 fn with_guarded_context<'py>(kwargs: &Bound<'py, PyDict>) -> PyResult<Option<Bound<'py, PyDict>>> {
     let py = kwargs.py();
     let name = intern!(py, "context");
-    let Some(context) = kwargs.get_item(name)? else {
-        return Ok(None);
-    };
-    if !raw::is_context(&context) {
-        return Ok(None);
-    }
-    let Some(active) = scope::guard(py)? else {
+    let context = kwargs.get_item(name)?.filter(raw::is_context);
+    let (Some(context), Some(active)) = (context, scope::guard(py)?) else {
         return Ok(None);
     };
     let running = RUNNING_LOOP.get().map(|running| running.bind(py).invoke0());
@@ -173,6 +165,7 @@ fn with_guarded_context<'py>(kwargs: &Bound<'py, PyDict>) -> PyResult<Option<Bou
 const CONTEXT_NAME: &str = "gr_context";
 
 struct Known {
+    context: Attribute,
     dead: Attribute,
     is_active: Truth,
 }
@@ -181,18 +174,15 @@ static KNOWN: OnceLock<Known> = OnceLock::new();
 
 struct Context;
 
-static CONTEXT: OnceLock<Attribute> = OnceLock::new();
-
 pub fn install_greenlets(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<()> {
-    if CONTEXT.get().is_none() {
+    if KNOWN.get().is_none() {
         let (Some(context), Some(dead), Some(is_active)) =
             (Attribute::of(class, CONTEXT_NAME)?, Attribute::of(class, "dead")?, Truth::of(class))
         else {
             // The greenlets of an old version share the context of the thread.
             return Ok(());
         };
-        let _ = KNOWN.set(Known { dead, is_active });
-        let _ = CONTEXT.set(context);
+        let _ = KNOWN.set(Known { context, dead, is_active });
     }
     slots::setter::<Context>(class, CONTEXT_NAME)?;
     replace::method_by_tuple::<Switch>(class, "switch")?;
@@ -202,13 +192,13 @@ pub fn install_greenlets(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) 
 
 /// Gives a greenlet that does not run the guard in force.
 fn equip(greenlet: &Bound<'_, PyAny>) -> PyResult<()> {
-    let (Some(active), Some(attribute)) = (scope::guard(greenlet.py())?, CONTEXT.get()) else {
+    let (Some(active), Some(known)) = (scope::guard(greenlet.py())?, KNOWN.get()) else {
         return Ok(());
     };
-    let context = attribute.get(greenlet)?;
+    let context = known.context.get(greenlet)?;
     let context = (!context.is_none()).then_some(context);
     match carry::with_guard(context.as_ref(), &active)? {
-        Some(context) => attribute.set(greenlet, Some(&context)),
+        Some(context) => known.context.set(greenlet, Some(&context)),
         None => Ok(()),
     }
 }
@@ -239,7 +229,7 @@ replace::wrapped! {
 
 impl WrappedSetter for Context {
     fn set(greenlet: &Bound<'_, PyAny>, value: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let Some(attribute) = CONTEXT.get() else {
+        let Some(Known { context: attribute, .. }) = KNOWN.get() else {
             return Err(errors::variable_changed());
         };
         let Some(value) = value.filter(|_| scope::may_be_guarded()) else {
@@ -259,15 +249,9 @@ impl WrappedSetter for Context {
 /// Starts a greenlet, or goes on with it. While it runs, and others do in its place, there is nothing on
 /// this stack that anybody else uses.
 fn switch(called: CalledByTuple<'_>) -> Returned {
-    match scope::may_be_guarded() {
-        true => called.make_if(|_| equip_new(&called.receiver())),
-        false => called.make(),
-    }
+    called.make_if(scope::may_be_guarded(), |_| equip_new(&called.receiver()))
 }
 
 fn throw(called: Called<'_>) -> Returned {
-    match scope::may_be_guarded() {
-        true => called.make_if(|_| equip_new(&called.receiver())),
-        false => called.make(),
-    }
+    called.make_if(scope::may_be_guarded(), |_| equip_new(&called.receiver()))
 }

@@ -8,11 +8,12 @@ use pyo3::types::{PyString, PyType};
 use crate::policy::written::values::Switch;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
-use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::calling;
 use crate::python::cpython::once::{Once, intern};
 use crate::python::cpython::replace::{self, OwnMethod};
 use crate::python::cpython::slots::Slot;
 use crate::python::cpython::{ffi as raw, frames, process};
+use crate::python::frames::stack;
 use crate::python::guard::carry::{self, Lent};
 use crate::python::guard::copies;
 use crate::python::guard::scope::{self, Active, Current};
@@ -40,25 +41,19 @@ pub fn install(module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult
 }
 
 fn jobs(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyType>>> {
-    if JOBS.get(py).is_none() {
-        let module = raw::imported_module(py, intern!(py, EXECUTORS.0))?;
-        let Some(module) = module else {
-            return Ok(None);
-        };
-        let class = calling::getattr_opt(&module, intern!(py, EXECUTORS.1))?;
-        if let Some(Ok(class)) = class.map(Bound::cast_into::<PyType>) {
-            let _ = JOBS.set(py, class.unbind());
-        }
+    if JOBS.get(py).is_none()
+        && let Some(module) = raw::imported_module(py, intern!(py, EXECUTORS.0))?
+        && let Some(class) = calling::getattr_opt(&module, intern!(py, EXECUTORS.1))?
+        && let Ok(class) = class.cast_into::<PyType>()
+    {
+        let _ = JOBS.set(py, class.unbind());
     }
     Ok(JOBS.get(py).map(|class| class.bind(py)))
 }
 
 fn put(called: Called<'_>) -> Returned {
-    let at = match scope::may_be_guarded() {
-        true => called.arguments.position(0, Some(c"item")),
-        false => None,
-    };
-    let Some(at) = at else {
+    let at = called.arguments.position(0, Some(c"item"));
+    let Some(at) = at.filter(|_| scope::may_be_guarded()) else {
         return called.make();
     };
     let job = |py| Job::of(&called.arguments.at(py, at));
@@ -130,8 +125,7 @@ fn is_called_by_pool(py: Python<'_>) -> PyResult<bool> {
         return Ok(false);
     };
     let code = frames::code(&frame);
-    let name = code.attr(intern!(py, "co_name"))?;
-    Ok(name.equals(intern!(py, EXECUTORS.2))? && imports::is_installed(&code)?)
+    Ok(stack::code_name(&code)? == EXECUTORS.2 && imports::is_installed(&code)?)
 }
 
 static RUN: OwnMethod = OwnMethod::new::<Run>(c"run");
@@ -181,19 +175,16 @@ pub fn install_pools(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> P
 }
 
 fn new(called: CalledByTuple<'_>) -> Returned {
-    match scope::may_be_guarded() {
-        true => called.make_if(check),
-        false => called.make(),
-    }
+    called.make_if(scope::may_be_guarded(), |py| check(py, &["__init__"]))
 }
 
-/// Raises the event of a thread if a pool is being made that is going to start some.
-fn check(py: Python<'_>) -> PyResult<()> {
+/// Raises the event of a thread if one of these functions of a pool that is going to start some calls.
+fn check(py: Python<'_>, functions: &[&str]) -> PyResult<()> {
     if !are_threads_denied(py)? {
         return Ok(());
     }
     for (module, name) in POOLS {
-        if imports::is_called_by(py, module, "__init__")? {
+        if imports::is_called_by(py, module, functions)? {
             return deny(py, name);
         }
     }
@@ -204,18 +195,9 @@ fn check(py: Python<'_>) -> PyResult<()> {
 /// and has no threads yet, and, if it is a copy of this one, for a manager, whose server is under
 /// the guard and starts one thread for each client.
 pub fn check_process(py: Python<'_>, is_copy: bool) -> PyResult<()> {
-    if !are_threads_denied(py)? {
-        return Ok(());
-    }
-    for (module, name) in POOLS {
-        if imports::is_called_by(py, module, "_start_executor_manager_thread")?
-            || imports::is_called_by(py, module, "_adjust_process_count")?
-        {
-            return deny(py, name);
-        }
-    }
+    check(py, &["_start_executor_manager_thread", "_adjust_process_count"])?;
     let (module, function, name) = MANAGER;
-    match is_copy && imports::is_called_by(py, module, function)? {
+    match is_copy && imports::is_called_by(py, module, &[function])? && are_threads_denied(py)? {
         true => deny(py, name),
         false => Ok(()),
     }

@@ -16,8 +16,16 @@ use crate::python::cpython::once::intern;
 use crate::python::cpython::slots::Slot;
 use crate::python::cpython::{ffi as raw, frames, replace};
 use crate::python::guard::scope;
-use crate::python::wrapped::kinds::{Raises, Silent, known};
-use crate::python::wrapped::without_event;
+use crate::python::values::errors;
+use crate::python::wrapped::without_event::{self, Raises, Silent};
+
+/// An error unless a method that has to be replaced was.
+pub fn known(class: &str, method: &str, is_replaced: bool) -> PyResult<()> {
+    match is_replaced {
+        true => Ok(()),
+        false => Err(errors::unknown_method(class, method)),
+    }
+}
 
 // SQL statements that open databases by themselves, or say where temporary ones are: `sqlite3`
 // raises no event for them, and SQLite asks nobody. Under a guard each raises `sqlite3.attach`
@@ -38,20 +46,15 @@ pub fn install_cursor(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> 
 }
 
 fn run(called: Called<'_>) -> Returned {
-    if !scope::may_be_guarded() || called.arguments.positional() == 0 {
-        return called.make();
-    }
-    called.make_if(|py| {
+    let matters = scope::may_be_guarded() && called.arguments.positional() > 0;
+    called.make_if(matters, |py| {
         let parameters = called.arguments.find(py, 1, None);
         raise(&called.arguments.at(py, 0), parameters.as_ref(), opened)
     })
 }
 
 fn read(called: CalledByTuple<'_>) -> Returned {
-    if !scope::may_be_guarded() {
-        return called.make();
-    }
-    called.make_if(|_| match called.args().get_item(0) {
+    called.make_if(scope::may_be_guarded(), |_| match called.args().get_item(0) {
         Ok(sql) => raise(&sql, None, opened_unrun),
         Err(_) => Ok(()),
     })
@@ -105,10 +108,7 @@ pub fn install_ctypes(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> 
 }
 
 fn call(called: CalledByTuple<'_>) -> Returned {
-    match scope::may_be_guarded() {
-        true => called.make_if(|_| raise_call(&called.receiver())),
-        false => called.make(),
-    }
+    called.make_if(scope::may_be_guarded(), |_| raise_call(&called.receiver()))
 }
 
 /// Raises the event: the caller, and `ctypes.` with the function's name.
@@ -162,8 +162,5 @@ pub fn install_certificates(module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>
 }
 
 fn load(called: Called<'_>, event: &'static CStr, raises: Raises) -> Returned {
-    match scope::may_be_guarded() {
-        true => without_event::call(called, &Silent { event, raises }),
-        false => called.make(),
-    }
+    without_event::call(called, &Silent { event, raises })
 }

@@ -3,8 +3,6 @@
 pub mod callbacks_later;
 pub mod contextvars;
 pub mod executors;
-pub mod imported;
-pub mod kinds;
 pub mod methods;
 pub mod quota;
 pub mod sockets;

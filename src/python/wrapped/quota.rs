@@ -8,7 +8,6 @@ use std::ffi::{CStr, OsStr};
 use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyString, PyTuple, PyType};
 
@@ -18,7 +17,8 @@ use crate::python::cpython::once::intern;
 use crate::python::cpython::{ffi as raw, objects, process, replace};
 use crate::python::guard::scope::{self, Active};
 use crate::python::logs::log::Log;
-use crate::python::values::decode;
+use crate::python::values::{decode, simple};
+use crate::python::wrapped::methods::known;
 
 /// The position and the name of an argument.
 type Place = (usize, &'static CStr);
@@ -81,18 +81,11 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     }
     let class = calling::import(py, "_io")?.attr("FileIO")?;
     let class = class.cast_into::<PyType>()?;
-    let counted = |name, is_replaced: bool| {
-        is_replaced.then_some(()).ok_or_else(|| {
-            PyRuntimeError::new_err(format!(
-                "max_bytes cannot be held here: {name} of _io.FileIO is called in an unknown way"
-            ))
-        })
-    };
     let truncate =
         replace::wrap_method!(&class, "truncate", |called| count(called, Writes::Length))?;
-    counted("truncate", truncate)?;
+    known("FileIO", "truncate", truncate)?;
     let write = replace::wrap_method!(&class, "write", |called| count(called, Writes::Data))?;
-    counted("write", write)
+    known("FileIO", "write", write)
 }
 
 /// Counts the bytes that a call writes under a guard that limits them, and asks whether it may.
@@ -201,62 +194,50 @@ fn ask(py: Python<'_>, log: &Log, max: u64, fd: i32, bytes: u64) -> PyResult<()>
 
 /// The write that a call is about to make; `None` if it cannot be told, or is not to a file.
 fn plan(called: Called<'_>, writes: Writes) -> Option<Planned> {
-    let py = called.py;
-    let at = |index: usize| called.arguments.find(py, index, None);
-    let number = |index: usize| raw::int_value(&at(index)?);
-    let named = |(index, name)| raw::int_value(&called.arguments.find(py, index, Some(name))?);
-    let grows = |fd, bytes| Planned { fd, bytes, gap: 0 };
+    let at = |(index, name)| called.arguments.find(called.py, index, Some(name));
+    let number = |place: Place| raw::int_value(&at(place)?);
     let is_method = !called.is_of_function();
-    let (fd, first) = match writes {
-        _ if is_method => (file_descriptor(&called.receiver())?, 0),
-        Writes::Copy([target, ..], _) => (i32::try_from(named(target)?).ok()?, 0),
-        Writes::Length => {
-            // A path, or a descriptor.
-            let given = called.arguments.find(py, 0, Some(c"path"))?;
-            let length = u64::try_from(named((1, c"length"))?).ok()?;
-            let (fd, size) = match raw::int_value(&given) {
-                Some(fd) => {
-                    let fd = i32::try_from(fd).ok()?;
-                    (fd, size_of_file(fd)?)
-                }
-                None => (-1, size_of_path(&given)?),
-            };
-            return Some(grows(fd, length.saturating_sub(size)));
-        }
-        _ => (i32::try_from(number(0)?).ok()?, 1),
+    // The arguments that follow the file.
+    let after = |index: usize| (index + usize::from(!is_method), c"");
+    let file = match writes {
+        Writes::Copy([target, ..], _) => at(target),
+        _ => at((0, c"path")),
     };
-    let size = size_of_file(fd)?;
+    let fd = match is_method {
+        true => Some(file_descriptor(&called.receiver())?),
+        false => raw::i32_value(file.as_ref()?),
+    };
+    let size = match (fd, writes) {
+        (Some(fd), _) => size_of_file(fd)?,
+        (None, Writes::Length) => size_of_path(file.as_ref()?)?,
+        _ => return None,
+    };
+    let fd = fd.unwrap_or(-1);
+    let grows = |length: u64| Planned { fd, bytes: length.saturating_sub(size), gap: 0 };
     let (bytes, begins) = match writes {
-        Writes::Data => (objects::buffer_length(&at(first)?)?, number(first + 1)),
+        Writes::Data => (objects::buffer_length(&at(after(0))?)?, number(after(1))),
         Writes::Vector => {
-            let buffers = at(first)?;
-            let items: Vec<_> = if let Ok(items) = buffers.cast::<PyList>() {
-                items.iter().collect()
-            } else {
-                buffers.cast::<PyTuple>().ok()?.iter().collect()
-            };
-            let bytes = items.iter().filter_map(objects::buffer_length).sum();
-            (bytes, number(first + 1))
+            let buffers = simple::items(&at(after(0))?)?;
+            let bytes = buffers.iter().filter_map(objects::buffer_length).sum();
+            (bytes, number(after(1)))
         }
         Writes::Copy([_, source, count, offset], begins) => {
-            let most = u64::try_from(named(count)?).ok()?;
-            let source = i32::try_from(named(source)?).ok()?;
-            let offset = match named(offset) {
+            let most = u64::try_from(number(count)?).ok()?;
+            let source = i32::try_from(number(source)?).ok()?;
+            let offset = match number(offset) {
                 Some(offset) => u64::try_from(offset).ok()?,
                 None => position(source),
             };
             let rest = size_of_file(source).map(|size| size.saturating_sub(offset));
-            (rest.map_or(most, |rest| rest.min(most)), begins.and_then(named))
+            (rest.map_or(most, |rest| rest.min(most)), begins.and_then(number))
         }
         Writes::Length => {
-            let length = number(first).and_then(|length| u64::try_from(length).ok());
-            let length = length.unwrap_or(0);
-            return Some(grows(fd, length.saturating_sub(size)));
+            let length = number((after(0).0, c"length")).unwrap_or(0);
+            return Some(grows(u64::try_from(length).unwrap_or(0)));
         }
         Writes::Allocate => {
-            let end = number(1)?.checked_add(number(2)?)?;
-            let end = u64::try_from(end).ok()?;
-            return Some(grows(fd, end.saturating_sub(size)));
+            let end = number(after(0))?.checked_add(number(after(1))?)?;
+            return Some(grows(u64::try_from(end).ok()?));
         }
     };
     let begins = match begins {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyString, PyTuple, PyType};
 use rustix::net::sockopt::socket_acceptconn;
 
 use crate::policy::judge::{Host, parse_address};
@@ -18,8 +18,8 @@ use crate::python::cpython::{ffi as raw, process, replace};
 use crate::python::guard::active::InForce;
 use crate::python::guard::scope;
 use crate::python::values::addresses::read_host;
-use crate::python::values::errors;
-use crate::python::wrapped::kinds::known;
+use crate::python::values::{errors, simple};
+use crate::python::wrapped::methods::known;
 
 // Sockets whose audit events do not say enough: whether one is made anew or from a descriptor that
 // is open already, and that one listens, for which CPython raises no event.
@@ -87,10 +87,7 @@ pub fn wraps() -> bool {
 /// Raises the event of a socket that is going to listen and has no address: the system gives it a
 /// port at all addresses. One that has an address was judged as it was bound, or is the host's.
 fn listen(called: Called<'_>) -> Returned {
-    if !scope::may_be_guarded() {
-        return called.make();
-    }
-    called.make_if(|py| {
+    called.make_if(scope::may_be_guarded(), |py| {
         let socket = called.receiver();
         let args = PyTuple::new(py, [&*socket])?;
         let told = |method| calling::call(&method, &args, None).ok();
@@ -183,14 +180,7 @@ fn collect_addresses(object: &Bound<'_, PyAny>, addresses: &mut Vec<IpAddr>, dep
     if depth == 0 {
         return;
     }
-    let items: Vec<_> = if let Ok(items) = object.cast::<PyList>() {
-        items.iter().collect()
-    } else if let Ok(items) = object.cast::<PyTuple>() {
-        items.iter().collect()
-    } else {
-        return;
-    };
-    for item in items {
+    for item in simple::items(object).unwrap_or_default() {
         collect_addresses(&item, addresses, depth - 1);
     }
 }

@@ -6,38 +6,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString, PyTuple};
+use pyo3::types::PyTuple;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::kernel::started::Started;
-use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
 use crate::python::cpython::{ffi as raw, process};
 use crate::python::guard::{copies, scope, tempfile};
 use crate::python::importing::imports;
-use crate::python::wrapped::kinds::{Silent, What};
-use crate::python::wrapped::without_event::{self, is_some};
+use crate::python::wrapped::without_event::{self, Silent, is_some};
 use crate::python::wrapped::{executors, workers};
 
 // The native functions that start processes: the processes that they start under a guard are
 // noted, so that it may signal them. The files that the system opens for such a program,
 // `file_actions` of `os.posix_spawn`, raise `open` first, as those that Python opens do.
 
-/// The functions of `posix`, but for those without an event.
-pub const FUNCTIONS: &[(&str, What)] = &[
-    ("fork", What::Starts),
-    ("forkpty", What::Starts),
-    ("posix_spawn", What::Spawns),
-    ("posix_spawnp", What::Spawns),
-    ("waitpid", What::Waits),
-];
-
 /// Makes a call of `fork_exec`, for a worker of a pool with other arguments than it was given.
-pub fn call_program(called: Called<'_>, silent: Option<&Silent>) -> Returned {
+pub fn call_program(called: Called<'_>, silent: &Silent) -> Returned {
+    if !scope::may_be_guarded() {
+        return called.make();
+    }
+    // CPython raises its event since 3.14.
+    let silent = (!cfg!(Py_3_14)).then_some(silent);
     let given = called.arguments;
     if given.positional() < 2 {
         // It says itself what it takes.
@@ -56,13 +50,9 @@ pub fn call_program(called: Called<'_>, silent: Option<&Silent>) -> Returned {
         called.replacing(1, places.into_any(), |called| begin(called, silent, false))
     });
     workers::end(before);
-    if is_server && let Some(pid) = result.object(called.py) {
-        called.ours(|_| {
-            if let Some(pid) = process(&pid) {
-                note_server(pid);
-            }
-            Ok(())
-        });
+    if is_server && let Some(pid) = result.object(called.py).and_then(|pid| process(&pid)) {
+        SERVERS.note(pid);
+        ANY.store(true, Ordering::Relaxed);
     }
     result
 }
@@ -73,6 +63,9 @@ pub fn call(called: Called<'_>) -> Returned {
 
 /// The same for a function without an event, or one that copies the process.
 fn begin(called: Called<'_>, silent: Option<&Silent>, is_copy: bool) -> Returned {
+    if !scope::may_be_guarded() {
+        return called.make();
+    }
     if called.ours(|py| executors::check_process(py, is_copy)).is_none() {
         return Returned::failed();
     }
@@ -108,8 +101,13 @@ fn note(result: &Bound<'_, PyAny>) -> PyResult<()> {
     let Some(pid) = process(&pid) else {
         return Ok(());
     };
-    for config in configurations(py)? {
-        config.bind(py).get().started.note(pid);
+    for active in scope::in_force(py)? {
+        let chain = std::iter::successors(Some(active.unbind()), |active| active.get().outer(py));
+        for active in chain {
+            if let Some(config) = active.get().config() {
+                config.get().started.note(pid);
+            }
+        }
     }
     Ok(())
 }
@@ -118,21 +116,6 @@ fn note(result: &Bound<'_, PyAny>) -> PyResult<()> {
 fn process(pid: &Bound<'_, PyAny>) -> Option<Pid> {
     let pid = raw::i32_value(pid).filter(|pid| *pid > 0);
     pid.and_then(Pid::from_raw)
-}
-
-fn configurations(py: Python<'_>) -> PyResult<Vec<Py<AuditCfg>>> {
-    let mut all: Vec<Py<AuditCfg>> = Vec::new();
-    for active in scope::in_force(py)? {
-        let chain = std::iter::successors(Some(active.unbind()), |active| active.get().outer(py));
-        for active in chain {
-            let config = active.get().config();
-            if let Some(config) = config.filter(|config| all.iter().all(|known| !known.is(*config)))
-            {
-                all.push(config.clone_ref(py));
-            }
-        }
-    }
-    Ok(all)
 }
 
 /// The argument, which is given by name alone.
@@ -145,7 +128,8 @@ const FLAGS: usize = 3;
 
 pub fn call_spawn(called: Called<'_>) -> Returned {
     let given = called.arguments;
-    let Some(position) = given.position(usize::MAX, Some(FILE_ACTIONS)) else {
+    let position = given.position(usize::MAX, Some(FILE_ACTIONS));
+    let Some(position) = position.filter(|_| scope::may_be_guarded()) else {
         return call(called);
     };
     let judged = |py| {
@@ -175,10 +159,7 @@ fn judge<'py>(actions: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
 fn opening<'py>(action: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
     let py = action.py();
     let mut items: Vec<_> = action.iter().collect();
-    let path = &items[PATH];
-    if !path.is_instance_of::<PyString>() && !path.is_instance_of::<PyBytes>() {
-        items[PATH] = calling::fs_path(path)?;
-    }
+    items[PATH] = calling::fs_path(&items[PATH])?;
     raw::audit(py, c"open", (&items[PATH], py.None(), &items[FLAGS]))?;
     PyTuple::new(py, items)
 }
@@ -197,18 +178,10 @@ static SERVERS: LazyLock<Started> = LazyLock::new(Started::default);
 
 static ANY: AtomicBool = AtomicBool::new(false);
 
-pub fn note_server(pid: Pid) {
-    SERVERS.note(pid);
-    ANY.store(true, Ordering::Relaxed);
-}
-
 /// Makes a call of `os.waitpid`, by which the library looks whether the server runs.
 pub fn wait(called: Called<'_>) -> Returned {
     let matters = ANY.load(Ordering::Relaxed) || scope::may_be_guarded();
-    if !matters || !scope::is_ours() {
-        return called.make();
-    }
-    called.make_if(|py| match called.arguments.find(py, 0, None) {
+    called.make_if(matters && scope::is_ours(), |py| match called.arguments.find(py, 0, None) {
         Some(pid) if is_some(&pid) && scope::may_be_guarded() => {
             raw::audit(py, c"os.wait", (&pid,))
         }
@@ -223,16 +196,13 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The end of the pipe that the server watches: it ends itself when nobody has this open.
 fn alive_pipe(py: Python<'_>) -> PyResult<Option<i32>> {
-    let module = raw::imported_module(py, intern!(py, LIBRARY.0))?;
-    let Some(module) = module else {
-        return Ok(None);
-    };
-    let Some(server) = module.attr_opt(intern!(py, "_forkserver"))? else {
-        return Ok(None);
-    };
-    let pipe = server.attr_opt(intern!(py, "_forkserver_alive_fd"))?;
-    let pipe = pipe.and_then(|pipe| raw::i32_value(&pipe));
-    Ok(pipe.filter(|pipe| *pipe >= 0))
+    if let Some(module) = raw::imported_module(py, intern!(py, LIBRARY.0))?
+        && let Some(server) = module.attr_opt(intern!(py, "_forkserver"))?
+        && let Some(pipe) = server.attr_opt(intern!(py, "_forkserver_alive_fd"))?
+    {
+        return Ok(raw::i32_value(&pipe).filter(|pipe| *pipe >= 0));
+    }
+    Ok(None)
 }
 
 /// Ends a server: by itself, or else by force.
@@ -271,8 +241,7 @@ fn has_ended(pid: Pid, how: WaitIdOptions) -> bool {
 /// Ends the server, or denies its use, if it does not belong to the guards in force.
 fn look(pid: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = pid.py();
-    let pid = raw::i32_value(pid).filter(|pid| *pid > 0);
-    let Some(pid) = pid.and_then(Pid::from_raw) else {
+    let Some(pid) = process(pid) else {
         return Ok(());
     };
     if !imports::is_in_function(py, LIBRARY.0, LIBRARY.1)? {

@@ -4,9 +4,13 @@
 //! what they always did. It stays the same object: sets and tables that hold it still find it.
 //! Modules that are loaded later, or anew, are treated as they are loaded.
 
+#[cfg(Py_3_12)]
+use std::ffi::CStr;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
+use crate::policy::judge::Follows;
 #[cfg(Py_3_12)]
 use crate::python::calls::monitor;
 use crate::python::cpython::called::{Called, Returned};
@@ -15,12 +19,24 @@ use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, Lists, Table};
 use crate::python::guard::scope;
-use crate::python::wrapped::kinds::{self, What};
-use crate::python::wrapped::{
-    callbacks_later, contextvars, executors, methods, sockets, starts, without_event,
-};
+use crate::python::wrapped::callbacks_later::{self, Registered};
+use crate::python::wrapped::without_event::{self, Raises, Silent};
+use crate::python::wrapped::{contextvars, executors, methods, sockets, starts};
 
 struct Functions;
+
+#[derive(Clone, Copy)]
+enum What {
+    Does(fn(Called<'_>) -> Returned),
+    /// It raises an event, as it has none of its own.
+    Raises(&'static Silent),
+    /// It notes the arguments that its event leaves out.
+    Notes(Follows),
+    Registers(&'static Registered),
+    /// It changes tools of `sys.monitoring`, which has this event.
+    #[cfg(Py_3_12)]
+    ChangesTools(&'static CStr),
+}
 
 impl Lists for Functions {
     type Kind = What;
@@ -32,65 +48,59 @@ impl Lists for Functions {
 
     fn call(called: Called<'_>, what: What) -> Returned {
         match what {
-            What::Loads => {
-                let result = called.make();
-                let Some(module) = result.object(called.py) else {
-                    return result;
-                };
-                let loaded = is_loaded(called, &module);
-                result.if_done(called.py, loaded)
-            }
-            What::MakesReady => {
-                let result = called.make();
-                if result.has_failed() || called.arguments.positional() != 1 {
-                    return result;
-                }
-                result.if_done(called.py, is_loaded(called, &called.arguments.at(called.py, 0)))
-            }
+            What::Does(call) => call(called),
+            What::Raises(silent) => match silent.raises {
+                Raises::Starts => starts::call_program(called, silent),
+                _ => without_event::call(called, silent),
+            },
             #[cfg(Py_3_12)]
             What::ChangesTools(changes) if scope::is_ours() => {
                 monitor::change_tools(called, changes)
             }
-            #[cfg(Py_3_12)]
-            What::ChangesTools(_) => called.make(),
-            What::Waits => starts::wait(called),
-            What::Shares(silent) => without_event::share(called, silent),
-            _ if !scope::may_be_guarded() => called.make(),
-            What::Notes(follows) => kinds::call(called, follows),
-            What::Raises(silent) => without_event::call(called, silent),
-            What::Starts => starts::call(called),
-            What::Spawns => starts::call_spawn(called),
-            What::StartsProgram(silent) => starts::call_program(called, silent),
-            What::Registers(registered) => callbacks_later::call(called, registered),
-            What::TellsRegistered => callbacks_later::tell(called),
+            What::Notes(follows) if scope::may_be_guarded() => without_event::note(called, follows),
+            What::Registers(registered) if scope::may_be_guarded() => {
+                callbacks_later::call(called, registered)
+            }
+            _ => called.make(),
         }
     }
 }
 
+/// The functions of a module, those that are called most first.
 fn wanted(module: &str) -> Vec<(&'static str, What)> {
-    const LOADING: &[(&str, What)] = &[
-        ("create_builtin", What::Loads),
-        ("create_dynamic", What::Loads),
-        ("exec_builtin", What::MakesReady),
-        ("exec_dynamic", What::MakesReady),
-    ];
     let mut all = Vec::new();
     match module {
         "posix" => {
-            let noting = kinds::FUNCTIONS.iter();
+            let noting = without_event::NOTING.iter();
             all.extend(noting.map(|(name, follows)| (*name, What::Notes(*follows))));
-            all.extend_from_slice(starts::FUNCTIONS);
+            all.extend([
+                ("fork", What::Does(starts::call)),
+                ("forkpty", What::Does(starts::call)),
+                ("posix_spawn", What::Does(starts::call_spawn)),
+                ("posix_spawnp", What::Does(starts::call_spawn)),
+                ("waitpid", What::Does(starts::wait)),
+                ("register_at_fork", What::Registers(&callbacks_later::AT_FORK)),
+            ]);
         }
-        "_imp" => all.extend_from_slice(LOADING),
+        "_imp" => all.extend([
+            ("create_builtin", What::Does(create_builtin)),
+            ("create_dynamic", What::Does(create)),
+            ("exec_builtin", What::Does(make_ready)),
+            ("exec_dynamic", What::Does(make_ready)),
+        ]),
         #[cfg(Py_3_12)]
         "sys.monitoring" => {
             let changing = monitor::FUNCTIONS.iter();
             all.extend(changing.map(|(name, changes)| (*name, What::ChangesTools(changes))));
         }
+        "atexit" => all.push(("register", What::Registers(&callbacks_later::AT_EXIT))),
+        "_signal" => all.extend([
+            ("signal", What::Registers(&callbacks_later::AT_SIGNAL)),
+            ("getsignal", What::Does(callbacks_later::tell)),
+        ]),
         _ => {}
     }
-    all.extend(without_event::of(module));
-    all.extend_from_slice(callbacks_later::of(module));
+    all.extend(without_event::of(module).map(|(name, silent)| (name, What::Raises(silent))));
     all
 }
 
@@ -149,6 +159,39 @@ fn add(module: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
         }
     }
     Ok(())
+}
+
+/// Makes a module that is part of the interpreter. `importlib.import_module` raises no `import` for one,
+/// so that it is raised here: with the name that the module has, whatever the spec says when asked.
+fn create_builtin(called: Called<'_>) -> Returned {
+    let result = create(called);
+    let module = result.object(called.py).filter(|_| scope::may_be_guarded());
+    let Some(name) = module.and_then(|module| raw::module_definition_name(&module)) else {
+        return result;
+    };
+    let announced = called.ours(|py| {
+        let none = || py.None();
+        raw::audit(py, c"import", (name, none(), none(), none(), none()))
+    });
+    result.if_done(called.py, announced)
+}
+
+fn create(called: Called<'_>) -> Returned {
+    let result = called.make();
+    let Some(module) = result.object(called.py) else {
+        return result;
+    };
+    let loaded = is_loaded(called, &module);
+    result.if_done(called.py, loaded)
+}
+
+/// Runs the code of a module that was made.
+fn make_ready(called: Called<'_>) -> Returned {
+    let result = called.make();
+    if result.has_failed() || called.arguments.positional() != 1 {
+        return result;
+    }
+    result.if_done(called.py, is_loaded(called, &called.arguments.at(called.py, 0)))
 }
 
 /// Wraps the functions of a module that was just loaded; `None` if that failed.

@@ -13,11 +13,12 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::policy::written::values::Switch;
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
-use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::calling;
 use crate::python::cpython::functions::Builtin;
 use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, OwnMethod};
 use crate::python::cpython::{ffi as raw, frames};
+use crate::python::frames::stack;
 use crate::python::guard::scope::{self, Active, Current};
 use crate::python::importing::imports;
 
@@ -53,13 +54,11 @@ impl Carried {
         if self.is_started.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        match &self.active {
-            Some(active) => {
-                BEGAN_UNDER.set(active.as_ptr() as usize);
-                scope::carry(py, active)
-            }
-            None => Ok(()),
-        }
+        let Some(active) = &self.active else {
+            return Ok(());
+        };
+        BEGAN_UNDER.set(active.as_ptr() as usize);
+        scope::carry(py, active)
     }
 }
 
@@ -100,17 +99,23 @@ pub fn is_carried(function: &Bound<'_, PyAny>) -> bool {
 
 /// True if a thread is started, under its guard, that sends the items of a queue between processes.
 pub fn is_feeder(args: &Bound<'_, PyTuple>) -> bool {
-    let Ok(function) = args.get_item(0) else {
-        return false;
-    };
-    if !is_carried(&function) {
-        return false;
-    }
-    let carried = function.attr(intern!(args.py(), "__self__"));
-    carried.is_ok_and(|carried| {
-        let carried = carried.cast_exact::<Carried>();
-        carried.is_ok_and(|carried| carried.get().is_feeder)
+    let function = args.get_item(0).ok().filter(is_carried);
+    function.is_some_and(|function| {
+        let carried = calling::getattr(&function, intern!(args.py(), "__self__"));
+        let carried = carried.ok().and_then(|carried| carried.cast_into_exact::<Carried>().ok());
+        carried.is_some_and(|carried| carried.get().is_feeder)
     })
+}
+
+/// An attribute of the thread whose method the function is.
+fn of_thread<'py>(
+    function: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    match calling::getattr_opt(function, intern!(function.py(), "__self__"))? {
+        Some(thread) => calling::getattr_opt(&thread, name),
+        None => Ok(None),
+    }
 }
 
 const OF_EVENT_LOOP: &str = "asyncio_";
@@ -121,16 +126,13 @@ const EVENT_LOOPS: &str = "asyncio.base_events";
 /// which its look-ups of hosts and `asyncio.to_thread` need, or of one that ends it.
 pub fn is_of_event_loop(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = function.py();
-    let Some(thread) = calling::getattr_opt(function, intern!(py, "__self__"))? else {
-        return Ok(false);
-    };
-    let Some(name) = calling::getattr_opt(&thread, intern!(py, "_name"))? else {
+    let Some(name) = of_thread(function, intern!(py, "_name"))? else {
         return Ok(false);
     };
     let name = name.cast::<PyString>();
     let is_worker = name.is_ok_and(|name| name.to_string_lossy().starts_with(OF_EVENT_LOOP));
-    Ok((is_worker && imports::is_called_by(py, EVENT_LOOPS, "run_in_executor")?)
-        || imports::is_called_by(py, EVENT_LOOPS, "shutdown_default_executor")?)
+    Ok((is_worker && imports::is_called_by(py, EVENT_LOOPS, &["run_in_executor"])?)
+        || imports::is_called_by(py, EVENT_LOOPS, &["shutdown_default_executor"])?)
 }
 
 pub fn install(py: Python<'_>) -> PyResult<()> {
@@ -140,11 +142,9 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 }
 
 fn start(called: Called<'_>) -> Returned {
-    if !scope::may_be_guarded() {
-        return called.make();
-    }
-    let Some(at) = called.arguments.position(0, Some(c"function")) else {
-        // CPython raises the error; there is nothing that could start.
+    // Without a function CPython raises the error.
+    let at = called.arguments.position(0, Some(c"function"));
+    let Some(at) = at.filter(|_| scope::may_be_guarded()) else {
         return called.make();
     };
     let carried = |py| carried(&called.arguments.at(py, at));
@@ -160,10 +160,7 @@ fn enter_context_of_thread(
     if !cfg!(Py_3_14) {
         return Ok(());
     }
-    let Some(thread) = calling::getattr_opt(function, intern!(py, "__self__"))? else {
-        return Ok(());
-    };
-    let Some(context) = calling::getattr_opt(&thread, intern!(py, "_context"))? else {
+    let Some(context) = of_thread(function, intern!(py, "_context"))? else {
         return Ok(());
     };
     match active {
@@ -275,7 +272,7 @@ const POOLS: &[(&str, &str, &str)] = &[
 ];
 
 /// Returns whether the function is that of a thread that such a pool starts.
-pub fn is_worker(function: &Bound<'_, PyAny>) -> PyResult<bool> {
+fn is_worker(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = function.py();
     let Some(thread) = calling::getattr_opt(function, intern!(py, "__self__"))? else {
         return Ok(false);
@@ -294,7 +291,7 @@ pub fn is_worker(function: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(false);
     };
     for (module, starts, method) in POOLS {
-        if is_function_of(&runs, module, method)? && imports::is_called_by(py, module, starts)? {
+        if is_function_of(&runs, module, method)? && imports::is_called_by(py, module, &[starts])? {
             return Ok(true);
         }
     }
@@ -306,12 +303,8 @@ const FEEDER: (&str, &str) = ("multiprocessing.queues", "_feed");
 
 /// Returns whether the function is that of the thread of a queue between processes, which only
 /// sends the queue's items. Without it, whoever waits for an item waits for ever.
-pub fn is_feeder_of_queue(function: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let py = function.py();
-    let Some(thread) = calling::getattr_opt(function, intern!(py, "__self__"))? else {
-        return Ok(false);
-    };
-    match calling::getattr_opt(&thread, intern!(py, "_target"))? {
+fn is_feeder_of_queue(function: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match of_thread(function, intern!(function.py(), "_target"))? {
         Some(target) => is_function_of(&target, FEEDER.0, FEEDER.1),
         None => Ok(false),
     }
@@ -324,6 +317,6 @@ fn is_function_of(function: &Bound<'_, PyAny>, module: &str, name: &str) -> PyRe
     let code = frames::function_code(function);
     let own = globals.get_item("__name__")?;
     Ok(own.is_some_and(|own| own.cast::<PyString>().is_ok_and(|own| own == module))
-        && code.attr(intern!(function.py(), "co_name"))?.equals(name)?
+        && stack::code_name(&code)? == name
         && imports::is_installed(&code)?)
 }

@@ -10,16 +10,58 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyString, PyTuple};
+use pyo3::types::{PyBool, PyString, PyTuple};
 
 use crate::policy::events::EVENTS;
+use crate::policy::files::path::Base;
+use crate::policy::judge::Follows;
 use crate::python::configuration::temporary;
 use crate::python::cpython::arguments::CallArguments;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::{calling, ffi as raw};
+use crate::python::guard::event::{self, CallNote, NOTHING};
 use crate::python::guard::scope;
 use crate::python::values::decode;
-use crate::python::wrapped::kinds::{Mode, Raises, Silent, What};
+
+/// The event that a function without one raises, and how.
+pub struct Silent {
+    pub event: &'static CStr,
+    pub raises: Raises,
+}
+
+#[derive(Clone, Copy)]
+pub enum Raises {
+    AsGiven,
+    /// The same if the arguments say so.
+    When(Condition),
+    /// The arguments of these names, the first a path; -1 for a missing `dir_fd`, else `None`.
+    Entry(&'static [&'static CStr]),
+    /// `open`, with the argument at this place, of this name, as a path, and with this mode.
+    Opens(usize, &'static CStr, Mode),
+    /// `open` for reading, with each of the arguments at these places, of these names, as a path.
+    Reads(&'static [(usize, &'static CStr)]),
+    /// `open` of this file for reading.
+    ReadsFile(&'static str),
+    /// `fastaudit.read` of these files of the system.
+    ReadsForSystem(fn() -> Vec<PathBuf>),
+    /// `open` of the file for reading that a line of readline(3)'s settings includes.
+    Includes,
+    /// `open` of a shared memory object, or `os.remove` of it: shm_overview(7).
+    Shared,
+    Starts,
+}
+
+#[derive(Clone, Copy)]
+pub enum Mode {
+    /// In this way; without a file, the one of readline(3)'s history.
+    History(&'static str),
+    /// For reading, by readline(3), which knows `~`; without a file, the one of its settings.
+    Settings,
+    /// As the flags of a `dbm` say, the second argument; the names of its files have these endings.
+    Dbm(&'static [&'static str]),
+}
+
+pub type Condition = fn(Python<'_>, CallArguments<'_>) -> bool;
 
 /// The endings of the names of files of a `dbm`, of all libraries that there are for it.
 const NDBM: &[&str] = &["", ".db", ".dir", ".pag"];
@@ -93,25 +135,18 @@ pub fn modules() -> Vec<&'static str> {
     modules
 }
 
-pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
+pub fn of(module: &str) -> impl Iterator<Item = (&'static str, &'static Silent)> {
     let own = FUNCTIONS.iter().filter(move |(of, ..)| *of == module);
-    own.map(|(_, name, silent)| match silent.raises {
-        // CPython raises its event since 3.14.
-        Raises::Starts => {
-            let silent = (!cfg!(Py_3_14)).then_some(silent);
-            (*name, What::StartsProgram(silent))
-        }
-        Raises::Shared => (*name, What::Shares(silent)),
-        _ => (*name, What::Raises(silent)),
-    })
+    own.map(|(_, name, silent)| (*name, silent))
 }
 
 pub fn call(called: Called<'_>, silent: &Silent) -> Returned {
-    if silent.only_reads() && !scope::any_guard_restricts_more() {
-        return called.make();
-    }
-    if let Raises::Reads(files) = silent.raises {
-        return read_all(called, files);
+    match silent.raises {
+        Raises::Shared => return share(called, silent),
+        _ if !scope::may_be_guarded() => return called.make(),
+        _ if silent.only_reads() && !scope::any_guard_restricts_more() => return called.make(),
+        Raises::Reads(files) => return read_all(called, files),
+        _ => {}
     }
     match called.ours(|py| called.arguments.raise(py, silent)) {
         None => Returned::failed(),
@@ -132,7 +167,7 @@ fn read_all(called: Called<'_>, files: &[(usize, &CStr)]) -> Returned {
         if called.arguments.at(py, position).is_none() {
             return Ok(None);
         }
-        let (path, replaced) = called.arguments.path(py, position)?;
+        let (path, replaced) = called.arguments.path(py, position);
         opened(py, &path, "r")?;
         Ok(replaced.map(|(_, path)| path))
     };
@@ -141,7 +176,7 @@ fn read_all(called: Called<'_>, files: &[(usize, &CStr)]) -> Returned {
 
 /// Raises the event of shared memory, and makes the call. What is made under a guard is marked for
 /// the process that removes what is left of it, and then that of the host as well.
-pub fn share(called: Called<'_>, silent: &Silent) -> Returned {
+fn share(called: Called<'_>, silent: &Silent) -> Returned {
     let is_guarded = scope::may_be_guarded();
     let has_told = temporary::has_told();
     if !is_guarded && !has_told {
@@ -174,19 +209,12 @@ type Replaced<'py> = Option<(usize, Bound<'py, PyAny>)>;
 
 impl CallArguments<'_> {
     /// The path at a position, asked of an object for it once.
-    fn path<'py>(
-        &self,
-        py: Python<'py>,
-        position: usize,
-    ) -> PyResult<(Bound<'py, PyAny>, Replaced<'py>)> {
+    fn path<'py>(&self, py: Python<'py>, position: usize) -> (Bound<'py, PyAny>, Replaced<'py>) {
         let given = self.at(py, position);
-        if given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>() {
-            return Ok((given, None));
-        }
         match calling::fs_path(&given) {
-            Ok(path) => Ok((path.clone(), Some((position, path)))),
-            // The function raises the error itself; nothing is approved by it.
-            Err(_) => Ok((given, None)),
+            Ok(path) if !path.is(&given) => (path.clone(), Some((position, path))),
+            // Without a path the function raises the error itself; nothing is approved by it.
+            _ => (given, None),
         }
     }
 
@@ -222,7 +250,7 @@ impl CallArguments<'_> {
                 let Some(position) = self.position(0, Some(names[0])) else {
                     return Ok(None);
                 };
-                let (path, by) = self.path(py, position)?;
+                let (path, by) = self.path(py, position);
                 replaced = by;
                 let mut args = vec![path];
                 for (index, name) in names.iter().enumerate().skip(1) {
@@ -241,7 +269,7 @@ impl CallArguments<'_> {
                 let given = self.position(index, Some(name));
                 match given.filter(|position| !self.at(py, *position).is_none()) {
                     Some(position) => {
-                        let (path, by) = self.path(py, position)?;
+                        let (path, by) = self.path(py, position);
                         replaced = by;
                         self.open_given(&path, mode)?;
                     }
@@ -309,6 +337,55 @@ fn reads(flags: &Bound<'_, PyAny>) -> bool {
 
 fn opened<'py>(py: Python<'py>, path: impl IntoPyObject<'py>, mode: &str) -> PyResult<()> {
     raw::audit(py, c"open", (path, mode, 0))
+}
+
+// Arguments of native functions that their audit events leave out.
+//
+// Without the `dir_fd` of `os.open` a relative name cannot be judged: with the current directory
+// inside a root, any `os.open(name, flags, dir_fd=fd)` would pass. Without `follow_symlinks` the
+// file that `os.chmod` changes is not known. So such functions note them for the duration of the call.
+
+/// The functions, and whether they follow links by default.
+pub const NOTING: &[(&str, Follows)] = &[
+    ("open", Follows::Always),
+    ("chmod", Follows::Always),
+    ("chown", Follows::Always),
+    ("utime", Follows::Always),
+    ("setxattr", Follows::Always),
+    ("removexattr", Follows::Always),
+    ("chflags", Follows::Always),
+    ("lchown", Follows::Never),
+    ("lchmod", Follows::Never),
+    ("lchflags", Follows::Never),
+];
+
+pub fn note(called: Called<'_>, follows: Follows) -> Returned {
+    // Noted for this call alone. A call may raise an event whose hook opens files itself.
+    let before = event::replace_note(left_out(follows, called));
+    let result = called.make();
+    event::replace_note(before);
+    result
+}
+
+fn left_out(follows: Follows, called: Called<'_>) -> CallNote {
+    let mut noted = CallNote { follows, ..NOTHING };
+    let arguments = called.arguments;
+    if arguments.named() == 0 {
+        return noted;
+    }
+    let named = |name| arguments.find(called.py, usize::MAX, Some(name));
+    if let Some(fd) = named(c"dir_fd").filter(|fd| !fd.is_none()) {
+        // An object with `__index__` has no known number before it is used.
+        noted.base = Base::Descriptor(raw::i32_value(&fd).unwrap_or(-1));
+    }
+    if let Some(follows) = named(c"follow_symlinks") {
+        noted.follows = match follows.cast_exact::<PyBool>() {
+            Ok(follows) if follows.is_true() => Follows::Always,
+            Ok(_) => Follows::Never,
+            Err(_) => Follows::Unknown,
+        };
+    }
+    noted
 }
 
 // Functions without an event that are judged with some arguments alone.

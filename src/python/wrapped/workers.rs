@@ -6,6 +6,8 @@
 //! as the guarded code would.
 
 use std::cell::Cell;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,13 +18,13 @@ use crate::policy::commands::{PACKAGES, STARTERS, Worker};
 use crate::policy::environment::is_dangerous;
 use crate::policy::files::os::Os;
 use crate::policy::written::spec::{OnViolation, Spec};
-use crate::policy::written::values::Switch;
-use crate::policy::written::values::{Where, is_within_module};
+use crate::policy::written::values::{Switch, Where, is_within_module};
 use crate::python::configuration::config::AuditCfg;
 use crate::python::configuration::temporary;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
 use crate::python::cpython::{ffi as raw, frames};
+use crate::python::frames::stack;
 use crate::python::guard::event::Event;
 use crate::python::guard::{scope, tempfile};
 use crate::python::importing::imports;
@@ -49,14 +51,11 @@ thread_local! {
 /// Reads the data for starting workers, before guarded code can change it; none starts without.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let interpreter = calling::import(py, "sys")?.attr("executable")?;
-    let package = raw::imported_module(py, intern!(py, "fastaudit_rs"))?;
-    let Some(package) = package else {
-        return Ok(());
-    };
-    let package: Option<String> = package.attr("__file__")?.extract().ok();
-    if let (Ok(interpreter), Some(package)) = (decode::root_name(&interpreter), package) {
-        let interpreter = interpreter.to_vec();
-        let _ = PLACE.set(Place { interpreter, package });
+    if let Some(package) = raw::imported_module(py, intern!(py, "fastaudit_rs"))?
+        && let Ok(package) = package.attr("__file__")?.extract()
+        && let Ok(interpreter) = decode::root_name(&interpreter)
+    {
+        let _ = PLACE.set(Place { interpreter: interpreter.to_vec(), package });
     }
     Ok(())
 }
@@ -147,10 +146,9 @@ fn guarded<'py>(
     environment: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Option<Start<'py>>> {
     let py = arguments.py();
-    let Some(place) = PLACE.get() else {
-        return Ok(None);
-    };
-    let (Some(words), Some(programs)) = (items(arguments), items(places)) else {
+    let (Some(place), Some(words), Some(programs)) =
+        (PLACE.get(), simple::items(arguments), simple::items(places))
+    else {
         return Ok(None);
     };
     let is_interpreter = |word: &Bound<'py, PyAny>| {
@@ -215,42 +213,24 @@ fn guarded<'py>(
     }))
 }
 
-fn items<'py>(given: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
-    if let Ok(list) = given.cast_exact::<PyList>() {
-        return Some(list.iter().collect());
-    }
-    let tuple = given.cast_exact::<PyTuple>().ok()?;
-    Some(tuple.iter().collect())
-}
-
 fn text(word: &Bound<'_, PyAny>) -> Option<String> {
-    let word = simple::text(word).ok()??;
-    let word = decode::root_name(word.as_any()).ok()?;
-    String::from_utf8(word.to_vec()).ok()
+    Some(simple::text(word).ok()??.to_str().ok()?.to_owned())
 }
 
 /// True if a library of pools calls `fork_exec`, by a function of its own for workers.
 fn is_started_by_pool(py: Python<'_>) -> PyResult<bool> {
-    let Some(frame) = frames::current_frame(py) else {
-        return Ok(false);
-    };
-    let Some(caller) = frames::outer(&frame) else {
+    let mut frames = stack::frames(py);
+    let (Some(frame), Some(caller)) = (frames.next(), frames.next()) else {
         return Ok(false);
     };
     let code = frames::code(&frame);
-    let name = code.attr(intern!(py, "co_name"))?;
-    let Some(module) = imports::module_of(&frame)? else {
-        return Ok(false);
-    };
-    let mut is_starter = false;
-    for (own, function) in STARTERS {
-        is_starter |= module == *own && name.equals(function)?;
-    }
-    let Some(of) = imports::module_of(&caller)? else {
+    let name = stack::code_name(&code)?;
+    let (Some(module), Some(of)) = (imports::module_of(&frame)?, imports::module_of(&caller)?)
+    else {
         return Ok(false);
     };
     let of = of.to_string_lossy();
-    Ok(is_starter
+    Ok(STARTERS.iter().any(|(own, function)| module == *own && name == *function)
         && imports::is_installed(&code)?
         && PACKAGES.iter().any(|package| is_within_module(&of, package))
         && imports::is_installed(&frames::code(&caller))?)
@@ -261,7 +241,7 @@ fn keeps_environment(environment: Option<&Bound<'_, PyAny>>) -> bool {
     let Some(environment) = environment.filter(|environment| !environment.is_none()) else {
         return true;
     };
-    let Some(variables) = items(environment) else {
+    let Some(variables) = simple::items(environment) else {
         return false;
     };
     variables.iter().all(|variable| {
@@ -270,13 +250,9 @@ fn keeps_environment(environment: Option<&Bound<'_, PyAny>>) -> bool {
         };
         let mut parts = variable.as_bytes().splitn(2, |byte| *byte == b'=');
         let (name, value) = (parts.next().unwrap_or_default(), parts.next());
-        !is_dangerous(name) || own_variable(name).as_deref() == value
+        let own = || std::env::var_os(OsStr::from_bytes(name));
+        !is_dangerous(name) || own().as_deref().map(OsStr::as_bytes) == value
     })
-}
-
-fn own_variable(name: &[u8]) -> Option<Vec<u8>> {
-    let name = std::str::from_utf8(name).ok()?;
-    std::env::var_os(name).map(std::ffi::OsString::into_encoded_bytes)
 }
 
 /// Returns whether the kernel may keep this thread from starting programs.
@@ -353,21 +329,14 @@ impl ShutDown {
 /// Marks the existing executors, as their workers will be started under the guards in force.
 fn mark_reused(py: Python<'_>) -> PyResult<()> {
     for module in REUSING {
-        let module = raw::imported_module(py, &PyString::new(py, module))?;
-        let Some(module) = module else {
-            continue;
-        };
-        let Some(executor) = module.attr_opt(intern!(py, "_executor"))? else {
-            continue;
-        };
-        let Some(flags) = calling::getattr_opt(&executor, intern!(py, "_flags"))? else {
-            continue;
-        };
-        let name = intern!(py, "shutdown");
-        let now = calling::getattr_opt(&flags, name)?;
-        if now.is_some_and(|now| now.cast_exact::<PyBool>().is_ok_and(|now| !now.is_true())) {
+        if let Some(module) = raw::imported_module(py, &PyString::new(py, module))?
+            && let Some(executor) = module.attr_opt(intern!(py, "_executor"))?
+            && let Some(flags) = executor.attr_opt(intern!(py, "_flags"))?
+            && let Some(now) = flags.attr_opt(intern!(py, "shutdown"))?
+            && now.cast_exact::<PyBool>().is_ok_and(|now| !now.is_true())
+        {
             let guards = tempfile::in_force(py)?;
-            flags.set_attr(name, Bound::new(py, ShutDown { guards })?)?;
+            flags.set_attr(intern!(py, "shutdown"), Bound::new(py, ShutDown { guards })?)?;
         }
     }
     Ok(())
