@@ -47,26 +47,6 @@ class TestCell:
         assert run("open('out.txt', 'w').close()").status == "ok"
         assert (tmp_path / "out.txt").exists()
 
-    @pytest.mark.parametrize(
-        "code",
-        [
-            "open('out.txt', 'w').close()",
-            "import socket\ntry:\n    socket.create_connection(('localhost', 9))\n"
-            "except ConnectionRefusedError:\n    pass",
-        ],
-    )
-    def test_what_it_says_would_allow_it_does(self, run, code):
-        told = []
-        for _ in range(4):  # A name is looked up, then its addresses are connected to.
-            line = told[-1] if told else "%%audit"
-            ran = run(f"{line}\n{code}")
-            if ran.status == "ok":
-                break
-            [hint] = [row for row in ran.error.splitlines() if row.startswith("To allow it: ")]
-            told.append(hint.removeprefix("To allow it: "))
-        assert ran.status == "ok"
-        assert told and told[-1].startswith("%%audit --")
-
     def test_in_code_that_it_calls(self, run, tmp_path):
         run("import shutil\ndef clean():\n    shutil.rmtree('/srv/data')")
         ran = run("%%audit\n\nclean()")
@@ -193,12 +173,6 @@ class TestWrapped:
         assert "Traceback (most recent call last)" in ran.error
         assert ran.error.endswith("ZeroDivisionError: division by zero")
         assert ran.err == ""
-
-    @pytest.mark.slow
-    def test_all_frames_where_they_are_asked_for(self, run):
-        run("%xmode Verbose")
-        ran = run(f"%%audit\n{WRAPPED['urllib'][0]}")
-        assert "do_open" in ran.error
 
 
 class TestSwallowed:
