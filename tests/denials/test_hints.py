@@ -342,14 +342,11 @@ def test_of_the_command(case, name, places, tmp_path, command):
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory):
-    from kernels import Kernel
+    import kernels
 
-    home = tmp_path_factory.mktemp("home")
-    own = {"HOME": home, "IPYTHONDIR": home / "ipython", "JUPYTER_RUNTIME_DIR": home / "runtime"}
-    kernel = Kernel(home, {**os.environ, **{name: str(path) for name, path in own.items()}})
-    kernel("%load_ext fastaudit_rs")
-    yield kernel
-    kernel.stop()
+    with kernels.started(tmp_path_factory.mktemp("home")) as kernel:
+        kernel("%load_ext fastaudit_rs")
+        yield kernel
 
 
 @pytest.mark.parametrize("name", OF_SURFACES)

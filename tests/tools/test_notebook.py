@@ -6,9 +6,10 @@ import sqlite3
 import time
 from pathlib import Path
 
+import kernels
 import programs
 import pytest
-from kernels import ANSI, Kernel
+from kernels import ANSI
 from repository import ROOT
 
 from fastaudit_rs import AuditDenied, Policy
@@ -564,26 +565,20 @@ def test_the_recipe_for_all_notebooks(environment, tmp_path):
     (profile / "ipython_config.py").write_text(recipe)
     work = tmp_path / "work"
     (work / "out").mkdir(parents=True)
-    kernel = Kernel(work, {**environment, "IPYTHONDIR": str(tmp_path / "ipython")})
-    try:
+    with kernels.started(work, {**environment, "IPYTHONDIR": str(tmp_path / "ipython")}) as kernel:
         assert kernel("%audit").out == "on --write out\n0 cells guarded, 0 operations denied\n"
         assert kernel("open('out/a', 'w').close()").status == "ok"
         error = kernel("open('b', 'w').close()").error
         assert error.startswith("AuditDenied: Denied: open the file 'b'")
-    finally:
-        kernel.stop()
     assert [str(path.relative_to(work)) for path in work.rglob("*")] == ["out", "out/a"]
 
 
 @pytest.mark.slow
 def test_a_denial_is_short_without_the_extension(home, environment, tmp_path):
-    kernel = Kernel(tmp_path, environment)
-    try:
+    with kernels.started(tmp_path, environment) as kernel:
         kernel("from fastaudit_rs import mk_audit")
         kernel("audit_perms = mk_audit(['/ok'], monitor_calls=False)")
         ran = kernel("import pathlib\nwith audit_perms():\n    pathlib.Path('/x').touch()")
-    finally:
-        kernel.stop()
     assert ran.error.splitlines() == [
         "AuditDenied: open '/x' not in ('/ok',)",
         "  Cell In[3], line 3",
