@@ -607,10 +607,6 @@ class TestAsync:
             finally:
                 write(path)
 
-        class Loop:
-            def __await__(self):
-                yield
-
         with policy.guard()():
             loop = asyncio.new_event_loop()
             asyncio.set_event_loop(loop)

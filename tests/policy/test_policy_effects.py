@@ -12,20 +12,6 @@ def output(*arguments, **options):
     return subprocess.run(*arguments, stdout=subprocess.PIPE, text=True, **options).stdout
 
 
-def test_none_by_default(under):
-    denied = under(output, ["echo", "a"])
-    assert denied.message == "Denied: start the program echo a"
-    assert (denied.rule, denied.effect, denied.hint) == (
-        "commands", "process", "commands = ['echo']",
-    )  # fmt: skip
-
-
-def test_all(under):
-    assert under(output, ["echo", "a"], commands=True) is None
-    assert under(output, "echo a", shell=True, commands=True) is None
-    assert under(os.system, "true", commands=True) is None
-
-
 @pytest.mark.parametrize("name", ["echo", shutil.which("echo"), "~/bin/echo"])
 def test_those_that_are_named(under, places, name, monkeypatch):
     """They really run, with all the events that belong to their start."""
@@ -56,11 +42,3 @@ def test_by_the_other_ways(under):
     assert under(os.execv, "/bin/true", ["true"], **only).rule == "commands"
     assert under(os.system, "echo a", **only).rule == "commands"
     assert under(pty.spawn, ["true"], **only).rule == "commands"
-
-
-def test_the_approval_covers_one_start(under):
-    def twice():
-        output(["echo"])
-        output(["ls"])
-
-    assert under(twice, commands=["echo"]).event_args[0] == "ls"
