@@ -14,6 +14,7 @@ from pathlib import Path
 
 import cython_modules
 import extras
+import programs
 import pytest
 import pytest_runs
 from hypothesis import settings
@@ -162,8 +163,7 @@ def command(places):
     """`command(*arguments)`: the result of `fastaudit-rs` run with them in `places.cwd`."""
 
     def run(*arguments, stdin=""):
-        command = [sys.executable, "-m", "fastaudit_rs", *arguments]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
+        return programs.python("-m", "fastaudit_rs", *arguments, input=stdin)
 
     return run
 

@@ -230,17 +230,6 @@ def test_a_harmless_first_callee_does_not_blind_the_call_site(watch):
     assert denied == [orjson.dumps, orjson.dumps]
 
 
-def test_a_helper_first_used_outside_is_seen_inside(watch):
-    guard = watch()
-    for _ in range(3):
-        call(orjson.dumps, {})
-    with guard:
-        assert denied_callee(call, orjson.dumps, {}) == "orjson.dumps"
-    call(orjson.dumps, {})
-    with watch():
-        assert denied_callee(call, orjson.dumps, {}) == "orjson.dumps"
-
-
 class TestOnCall:
     def test_what_it_gets(self, watch):
         calls = []

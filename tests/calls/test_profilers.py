@@ -119,30 +119,6 @@ class TestTools:
         assert seen
         assert guard.violation_count == 0
 
-    @all_guards
-    def test_nothing_of_the_guards_own(self, make):
-        audit_perms = make()
-        own = audit_perms.tool_id
-        if own is None:
-            return
-        monitoring = sys.monitoring
-        with audit_perms(), a_tool(5) as tool:
-            with pytest.raises(AuditDenied):
-                monitoring.register_callback(own, monitoring.events.CALL, print)
-
-            # Neither is it while another tool's is being registered.
-
-            class Event(int):
-                def __index__(self):
-                    monitoring.register_callback(own, monitoring.events.CALL, None)
-                    return int(self)
-
-            with pytest.raises((AuditDenied, TypeError, SystemError)):
-                monitoring.register_callback(Event(tool), monitoring.events.LINE, print)
-            with contextlib.suppress(AuditDenied):
-                monitoring.register_callback(tool, Event(monitoring.events.LINE), print)
-            monitoring.register_callback(tool, monitoring.events.LINE, None)
-
     def test_a_number_that_is_said_later(self):
         """It might be the guard's."""
         audit_perms = mk_audit_01(["."])

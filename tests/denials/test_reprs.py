@@ -223,9 +223,8 @@ class TestDisplays:
 @pytest.mark.skipif(os.name != "posix", reason="sandboxes need POSIX")
 def test_in_a_kernel(tmp_path):
     kernels = pytest.importorskip("kernels")
-    environment = peers.environment(tmp_path, HOME=str(tmp_path), IPYTHONDIR=str(tmp_path / "i"))
-    kernel = kernels.Kernel(tmp_path, environment)
-    try:
+    environment = peers.environment(tmp_path, **kernels.home_of(tmp_path))
+    with kernels.started(tmp_path, environment) as kernel:
         ran = kernel(
             "from fastaudit_rs import Policy, Sandbox, mk_audit\n"
             "sandbox = Sandbox(Policy(), confine='audit')\n"
@@ -242,8 +241,6 @@ def test_in_a_kernel(tmp_path):
         completed = kernel.reply(kernel.client.complete("import fastaudit_rs; fastaudit_rs.S"))
         found = {match.rpartition(".")[2] for match in completed["matches"]}
         assert {"Sandbox", "SandboxError", "SandboxManager"} <= found
-    finally:
-        kernel.stop()
 
 
 def test_a_denial_acts_on_no_terminal(tmp_path):

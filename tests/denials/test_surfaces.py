@@ -67,15 +67,11 @@ def in_the_shell(codes, work, command):
 
 
 def in_a_notebook(codes, work):
-    from kernels import Kernel
+    import kernels
 
-    own = {name: str(work / "home") for name in ("HOME", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR")}
-    kernel = Kernel(work, {**os.environ, **own})
-    try:
+    with kernels.started(work, {**os.environ, **kernels.home_of(work / "home")}) as kernel:
         kernel("%load_ext fastaudit_rs")
         return [kernel(f"%%audit --policy policy.toml\n{code}").error for code in codes]
-    finally:
-        kernel.stop()
 
 
 def in_tests(codes, work, run):

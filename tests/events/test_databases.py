@@ -22,15 +22,6 @@ def create(name, **options):
         database.close()
 
 
-def denied(name, **options):
-    try:
-        create(name, **options)
-    except PermissionError as error:
-        assert str(error).startswith("sqlite3.connect ")
-        return True
-    return False
-
-
 class TestStatements:
     """Statements that open databases by themselves, on a connection that was open before too."""
 

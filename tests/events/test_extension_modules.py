@@ -148,25 +148,27 @@ def test_from_elsewhere_by_its_name(run, package, places, native):
     assert run(FROM_OUT, guard)[0] == "loaded"
 
 
+#: Where a package was before, if anywhere, the code of the host, and that of the guest.
+PASSES = {
+    "the standard library": ("", "", "importlib.import_module(NAME)"),
+    "a directory of the path": ("out", "sys.path.append(OUT)", IMPORT),
+    "the current directory": ("cwd", "", IMPORT),
+    "what was imported before": ("ok", f"sys.path.append(OK)\n{IMPORT}", IMPORT),
+}
+
+
 @pytest.mark.parametrize("guard", GUARDS)
-class TestPasses:
-    def test_the_standard_library(self, run, guard):
-        assert run("importlib.import_module(NAME)", GUARDS[guard])[0] == "loaded"
+@pytest.mark.parametrize(("place", "before", "code"), PASSES.values(), ids=PASSES)
+def test_passes(run, package, places, guard, place, before, code):
+    if place:
+        package(getattr(places, place))
+    assert run(code, GUARDS[guard], before=before)[0] == "loaded"
 
-    def test_a_directory_of_the_path(self, run, package, places, guard):
-        package(places.out)
-        environment = {**os.environ, "PYTHONPATH": places.out}
-        assert run(IMPORT, GUARDS[guard], env=environment)[0] == "loaded"
-        assert run(IMPORT, GUARDS[guard], before="sys.path.append(OUT)")[0] == "loaded"
 
-    def test_the_current_directory(self, run, package, places, guard):
-        package(places.cwd)
-        assert run(IMPORT, GUARDS[guard])[0] == "loaded"
-
-    def test_what_was_imported_before(self, run, package, places, guard):
-        package(places.ok)
-        before = f"sys.path.append(OK)\n{IMPORT}"
-        assert run(IMPORT, GUARDS[guard], before=before)[0] == "loaded"
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_directory_of_the_variable_passes(run, package, places, guard):
+    environment = {**os.environ, "PYTHONPATH": package(places.out)}
+    assert run(IMPORT, GUARDS[guard], env=environment)[0] == "loaded"
 
 
 @pytest.fixture

@@ -135,26 +135,20 @@ class TestKernel:
         assert os.listdir(places.out) == []
 
     @pytest.mark.parametrize(
-        "name",
-        ["mkfifo", "mkdir", "creat", "mknod"],
+        ("name", "args"),
+        [
+            *((name, (b"new", 0o600)) for name in ("mkfifo", "mkdir", "creat")),
+            ("mknod", (b"new", 0o600, 0)),
+            ("unlink", (b"there",)),
+            ("truncate", (b"there", 0)),
+            ("rename", (b"there", b"new")),
+        ],
     )
-    def test_what_makes_entries(self, policy, places, name):
-        function = getattr(LIBC, name)
-        path = os.fsencode(places.out + "/a")
-        more = (0,) if name == "mknod" else ()
-        assert policy.call(function, path, 0o600, *more) == -1
-        assert os.listdir(places.out) == []
-
-    def test_what_changes_entries(self, policy, places):
-        open(places.out + "/a", "w").close()
-        path = os.fsencode(places.out + "/a")
-        for function, args in (
-            (LIBC.unlink, ()),
-            (LIBC.truncate, (0,)),
-            (LIBC.rename, (os.fsencode(places.ok + "/b"),)),
-        ):
-            assert policy.call(function, path, *args) == -1
-        assert os.listdir(places.out) == ["a"]
+    def test_what_makes_and_changes_entries(self, policy, places, monkeypatch, name, args):
+        monkeypatch.chdir(places.out)
+        open("there", "w").close()
+        assert policy.call(getattr(LIBC, name), *args) == -1
+        assert os.listdir() == ["there"]
 
     def test_the_rest_of_the_process_stays_free(self, policy, places):
         policy.call(int)

@@ -117,20 +117,6 @@ class TestTasks:
 
         assert asyncio.run(main()) == (False, True)
 
-    def test_a_guarded_task_guards_itself_alone(self, audit_perms, guarded):
-        async def enter():
-            with audit_perms():
-                await asyncio.sleep(0.01)
-                return guarded()
-
-        async def main():
-            task = asyncio.create_task(enter())
-            await asyncio.sleep(0)
-            outside = guarded()
-            return outside, await task
-
-        assert asyncio.run(main()) == (False, True)
-
     def test_nested_inside_an_inherited_guard(self, audit_perms, guarded):
         async def child():
             await asyncio.sleep(0.01)

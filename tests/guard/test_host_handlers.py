@@ -223,35 +223,32 @@ DENIED = {
 #: The uses that are denied when they happen.
 AT_ONCE = ("an argument", "calling it", "opening it")
 
-HOST = """
-HOST = logging.FileHandler(f'{OUT}/a.log', delay=True)
+USES = """
+HOST = logging.FileHandler(f'{{OUT}}/a.log', delay=True)
 CUSTOM = Custom()
 log.handlers = [HOST, CUSTOM]
 logging.raiseExceptions = False
-"""
-
-THEN = """
+with mk_audit(['.'])() as guard:
+    try:
+{use}
+{next}
         log.info('said')
     except PermissionError:
         pass
 print(len(guard.violations))
 """
+#: The use ends, and another guard begins.
+NEXT = """
+    except PermissionError:
+        pass
+with mk_audit(['.'])():
+    try:
+"""
 
 
 @pytest.mark.parametrize("name", DENIED)
-class TestDenied:
-    def test_at_once(self, run, out, name):
-        code = textwrap.indent(DENIED[name], "        ")
-        said = run(f"{HOST}with mk_audit(['.'])() as guard:\n    try:\n{code}\n{THEN}")
-        assert int(said) >= 1
-        assert {path.name for path in out.iterdir()} <= {"a.log", "custom.log"} and out.exists()
-
-    def test_under_the_next_guard(self, run, out, name):
-        code = textwrap.indent(DENIED[name], "        ")
-        said = run(
-            f"{HOST}with mk_audit(['.'])() as guard:\n    try:\n{code}\n"
-            "    except PermissionError:\n        pass\n"
-            f"with mk_audit(['.'])():\n    try:\n        pass\n{THEN}"
-        )
-        assert {path.name for path in out.iterdir()} <= {"a.log", "custom.log"} and out.exists()
-        assert int(said) >= (name in AT_ONCE)
+@pytest.mark.parametrize("then", ["", NEXT], ids=["at once", "under the next guard"])
+def test_denied(run, out, name, then):
+    said = run(USES.format(use=textwrap.indent(DENIED[name], "        "), next=then))
+    assert int(said) >= (not then or name in AT_ONCE)
+    assert {path.name for path in out.iterdir()} <= {"a.log", "custom.log"} and out.exists()

@@ -27,6 +27,13 @@ def policy(tmp_path):
 
 
 @pytest.fixture
+def third(tmp_path, policy):
+    """A policy that lets a directory of its own be written."""
+    (tmp_path / "third").mkdir()
+    return Policy(write=[tmp_path / "third"])
+
+
+@pytest.fixture
 def out(tmp_path, policy):
     """A directory that guarded code may not write to."""
     return tmp_path / "out"
@@ -104,9 +111,7 @@ class TestRights:
                 fail()
             assert denied(out / "a")
 
-    def test_under_another_policy(self, policy, tmp_path, out):
-        (tmp_path / "third").mkdir()
-        third = Policy(write=[tmp_path / "third"])
+    def test_under_another_policy(self, policy, third, tmp_path, out):
         save = policy.tool(write, policy=third)
         with policy.guard()():
             assert save(str(tmp_path / "third/a")) == 1
@@ -121,13 +126,10 @@ class TestRights:
         with pytest.raises(AuditDenied):
             save(str(out / "a"))
 
-    def test_a_guard_that_the_tool_enters(self, policy, tmp_path, out):
-        (tmp_path / "third").mkdir()
-        third = Policy(write=[tmp_path / "third"]).guard()
-
+    def test_a_guard_that_the_tool_enters(self, policy, third, tmp_path, out):
         @policy.tool
         def both(path, other):
-            with third():
+            with third.guard()():
                 first = denied(path), denied(other)
             return [first, denied(path), denied(other)]
 
@@ -423,6 +425,10 @@ class TestData:
             tool("a", b=1)
 
 
+class HTTPError(Exception):
+    """An error that is not Python's own."""
+
+
 class TestErrors:
     @pytest.mark.parametrize(
         "error",
@@ -458,24 +464,25 @@ class TestErrors:
             tool(str(out / "no/a"))
         assert caught.value.filename == str(out / "no/a")
 
-    def test_others_become_data(self, policy):
-        class HTTPError(Exception):
-            pass
+    def test_others_become_data(self, policy, caplog):
+        """The log of the host has the real one."""
 
         @policy.tool(name="fetch")
         def fail():
             raise HTTPError("404 Not Found")
 
         with (
+            caplog.at_level(logging.DEBUG, "fastaudit_rs.tools"),
             policy.guard()(),
             pytest.raises(ToolError, match="^HTTPError: 404 Not Found$") as caught,
         ):
             fail()
+        [record] = caplog.records
+        assert record.getMessage() == "tool fetch raised"
+        assert record.exc_info[0] is HTTPError and record.exc_info[2] is not None
         error = caught.value
-        assert error.tool == "fetch"
-        assert error.kind == HTTPError.__module__ + "." + HTTPError.__qualname__
-        assert error.__context__ is None
-        assert error.__cause__ is None
+        assert (error.tool, error.kind) == ("fetch", f"{__name__}.HTTPError")
+        assert error.__context__ is error.__cause__ is None
         again = pickle.loads(pickle.dumps(error))
         assert (str(again), again.tool, again.kind) == (str(error), error.tool, error.kind)
 
@@ -488,38 +495,16 @@ class TestErrors:
         assert caught.value.kind == "ValueError"
 
     def test_raw_ones_have_no_frames_of_the_host(self, policy):
-        class Own(Exception):
-            pass
-
-        error = Own()
+        error = HTTPError()
 
         @policy.tool(raw=True)
         def fail():
             raise error
 
-        with policy.guard()(), pytest.raises(Own) as caught:
+        with policy.guard()(), pytest.raises(HTTPError) as caught:
             fail()
         assert caught.value is error
         assert len(caught.traceback) == 1
-
-    def test_the_host_sees_the_real_one(self, policy, caplog):
-        class Own(Exception):
-            pass
-
-        @policy.tool(name="fetch")
-        def fail():
-            raise Own("real")
-
-        with (
-            caplog.at_level(logging.DEBUG, "fastaudit_rs.tools"),
-            policy.guard()(),
-            pytest.raises(ToolError),
-        ):
-            fail()
-        [record] = caplog.records
-        assert record.getMessage() == "tool fetch raised"
-        assert record.exc_info[0] is Own
-        assert record.exc_info[2] is not None
 
 
 class TestAsync:
@@ -560,12 +545,10 @@ class TestAsync:
         assert len(found) > 3
         assert all(found)
 
-    def test_a_guard_that_it_enters_rests_with_it(self, policy, out, tmp_path):
-        third = Policy(write=[tmp_path / "third"]).guard()
-
+    def test_a_guard_that_it_enters_rests_with_it(self, policy, third, out):
         @policy.tool
         async def slow(path):
-            with third():
+            with third.guard()():
                 await asyncio.sleep(0)
                 first = denied(path)
                 await asyncio.sleep(0)
@@ -574,7 +557,7 @@ class TestAsync:
         async def main():
             return await slow(str(out / "a")), denied(out / "b")
 
-        with policy.guard()(), contextlib.suppress(FileNotFoundError):
+        with policy.guard()():
             assert asyncio.run(main()) == ((True, False), True)
 
     def test_arguments_are_taken_at_the_call(self, policy):
@@ -624,10 +607,6 @@ class TestAsync:
             finally:
                 write(path)
 
-        class Loop:
-            def __await__(self):
-                yield
-
         with policy.guard()():
             loop = asyncio.new_event_loop()
             asyncio.set_event_loop(loop)
@@ -672,20 +651,17 @@ class TestAsync:
         assert found == [False, True]
 
     def test_errors(self, policy):
-        class Own(Exception):
-            pass
-
         @policy.tool(name="fetch")
         async def fail():
             await asyncio.sleep(0)
-            raise Own("no")
+            raise HTTPError("no")
 
-        async def main():
-            with pytest.raises(ToolError, match="Own: no"):
-                await fail()
+        with policy.guard()(), pytest.raises(ToolError, match="HTTPError: no"):
+            asyncio.run(fail_in_a_loop(fail))
 
-        with policy.guard()():
-            asyncio.run(main())
+
+async def fail_in_a_loop(fail):
+    await fail()
 
 
 OTHER = object()
@@ -780,9 +756,7 @@ class TestCodeOfTheGuest:
             assert call(guest["f"], str(out / "a")) == "denied"
         assert [path.name for path in out.iterdir()] == ["a"]
 
-    def test_an_agent_that_a_tool_runs(self, policy, out, tmp_path):
-        (tmp_path / "third").mkdir()
-        third = Policy(write=[tmp_path / "third"])
+    def test_an_agent_that_a_tool_runs(self, policy, third, tmp_path):
         call = third.tool(lambda function: function(), raw=True, name="call")
 
         @policy.tool

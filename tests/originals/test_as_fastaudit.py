@@ -64,18 +64,13 @@ def printed(done):
     return done.stdout.splitlines()
 
 
-def test_in_a_process(run):
-    lines = printed(
-        run("-c", "import fastaudit_rs; fastaudit_rs.install_as_fastaudit()\n" + PROGRAM)
-    )
-    assert lines == ["[] __main__ fastaudit_rs._native fastaudit_rs.v02", *RULES_02]
-
-
-def test_as_0_1(run):
-    lines = printed(
-        run("-c", "import fastaudit_rs; fastaudit_rs.install_as_fastaudit('0.1')\n" + PROGRAM)
-    )
-    assert lines == ["[] __main__ fastaudit_rs._native fastaudit_rs", *RULES_01]
+@pytest.mark.parametrize(
+    ("version", "package", "told"), [("", ".v02", RULES_02), ("'0.1'", "", RULES_01)]
+)
+def test_in_a_process(run, version, package, told):
+    code = f"import fastaudit_rs; fastaudit_rs.install_as_fastaudit({version})\n{PROGRAM}"
+    lines = printed(run("-c", code))
+    assert lines == [f"[] __main__ fastaudit_rs._native fastaudit_rs{package}", *told]
 
 
 def test_submodules(run):

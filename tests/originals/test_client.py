@@ -8,7 +8,7 @@ import peers
 import programs
 import pytest
 from client_cases import CASES
-from kernels import Kernel
+from kernels import home_of, started
 from repository import SUPPORT
 
 if sys.version_info < (3, 12):
@@ -96,15 +96,9 @@ def cells(tmp_path_factory):
     for package in ("fastaudit", "fastaudit_rs"):
         home = tmp_path_factory.mktemp("home")
         environment = peers.environment(
-            shared,
-            HOME=str(home),
-            XDG_CONFIG_HOME=str(home / "config"),
-            IPYTHONDIR=str(home / "ipython"),
-            JUPYTER_RUNTIME_DIR=str(home / "runtime"),
-            MPLCONFIGDIR=str(shared / "matplotlib"),
+            shared, XDG_CONFIG_HOME=str(home / "config"), **home_of(home)
         )
-        kernel = Kernel(home, environment, peers.python())
-        try:
+        with started(home, environment, peers.python()) as kernel:
             if package == "fastaudit_rs":
                 kernel("import fastaudit_rs; fastaudit_rs.install_as_fastaudit()")
             ran = kernel(
@@ -117,8 +111,6 @@ def cells(tmp_path_factory):
             )
             assert ran.error == "" and ran.value.startswith(f"'{package}.")
             found[package] = {name: kernel(cell) for name, cell in CELLS.items()}
-        finally:
-            kernel.stop()
     return found
 
 

@@ -16,11 +16,7 @@ import sysconfig
 import threading
 
 import pytest
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from toml_tables import tomllib
 
 from fastaudit_rs import AuditDenied, Policy, mk_audit
 from fastaudit_rs.v02 import mk_audit as mk_audit_02

@@ -62,6 +62,19 @@ def own_name():
         pytest.skip(f"{name!r}, the name of this machine, has no address here")
 
 
+def test_connecting(under, port):
+    assert under(connect, "127.0.0.1", port) is None
+    with socket.socket() as made:
+        denied = under(made.connect, ("127.0.0.1", port), network=False)
+        assert (denied.rule, denied.effect, denied.host) == ("network", "network", "127.0.0.1")
+        # The port is one that the system handed out.
+        assert denied.hint == "network = Network(hosts=['127.0.0.1'])"
+        assert denied.message == f"Denied: connect to the address 127.0.0.1:{port}"
+        assert under(made.connect_ex, ("127.0.0.1", port), network=False).rule == "network"
+        with pytest.raises(OSError, match="not connected"):
+            made.getpeername()
+
+
 class TestHosts:
     def test_by_whatever_name_an_address_is_given(self, by_rules, port):
         """`connect` itself resolves these."""

@@ -122,10 +122,6 @@ except PermissionError as denied:
         assert programs.printed(code) == "socket.listen\n"
 
 
-def family(name):
-    return getattr(socket, name, None)
-
-
 ODD = [
     (name, kind)
     for name, kind in (
@@ -145,6 +141,8 @@ ODD = [
     if hasattr(socket, name)
 ]
 XDP = 44
+NETLINK = getattr(socket, "AF_NETLINK", None)
+needs_netlink = pytest.mark.skipif(NETLINK is None, reason="of Linux")
 
 
 class TestFamilies:
@@ -152,7 +150,7 @@ class TestFamilies:
     def test_those_that_act_without_events(self, under, name, kind):
         for network in (False, Network(), Network(listen=True, unix=None)):
             for flags in (0, getattr(socket, "SOCK_NONBLOCK", 0)):
-                denied = under(socket.socket, family(name), kind | flags, network=network)
+                denied = under(socket.socket, getattr(socket, name), kind | flags, network=network)
                 assert (denied.event, denied.rule) == ("socket.__new__", "network")
 
     def test_by_number_and_by_the_native_class(self, under):
@@ -162,11 +160,9 @@ class TestFamilies:
         assert under(lambda: _socket.SocketType(family=XDP, type=3), network=False)
         assert under(_socket.socket.__init__, _socket.socket(), XDP, 3, network=False)
 
+    @needs_netlink
     def test_with_the_network(self, under):
-        netlink = family("AF_NETLINK")
-        if netlink is None:
-            pytest.skip("of Linux")
-        assert under(lambda: socket.socket(netlink, socket.SOCK_RAW).close(), network=True) is None
+        assert under(lambda: socket.socket(NETLINK, socket.SOCK_RAW).close(), network=True) is None
 
     @pytest.mark.parametrize("network", [False, Network()])
     def test_plain_ones(self, under, network):
@@ -184,31 +180,27 @@ class TestFamilies:
 
         assert under(make, network=network) is None
 
+    @needs_netlink
     def test_those_of_the_host(self, under):
-        netlink = family("AF_NETLINK")
-        if netlink is None:
-            pytest.skip("of Linux")
-        with socket.socket(netlink, socket.SOCK_RAW) as given:
+        with socket.socket(NETLINK, socket.SOCK_RAW) as given:
 
             def use():
-                socket.fromfd(given.fileno(), netlink, socket.SOCK_RAW).close()
+                socket.fromfd(given.fileno(), NETLINK, socket.SOCK_RAW).close()
                 socket.socket(fileno=os.dup(given.fileno())).close()
-                socket.socket(netlink, socket.SOCK_RAW, 0, os.dup(given.fileno())).close()
+                socket.socket(NETLINK, socket.SOCK_RAW, 0, os.dup(given.fileno())).close()
                 given.dup().close()
 
             assert under(use, network=False) is None
-            assert under(socket.socket, netlink, socket.SOCK_RAW, 0, None, network=False)
+            assert under(socket.socket, NETLINK, socket.SOCK_RAW, 0, None, network=False)
 
+    @needs_netlink
     def test_a_hook_that_makes_sockets(self, under):
         """A socket of an open descriptor says nothing of one that is made meanwhile."""
-        netlink = family("AF_NETLINK")
-        if netlink is None:
-            pytest.skip("of Linux")
 
         class Inner(socket.socket):
             def __init__(self, *args, **kwargs):
                 super().__init__(*args, **kwargs)
-                socket.socket(netlink, socket.SOCK_RAW)
+                socket.socket(NETLINK, socket.SOCK_RAW)
 
         with socket.socket() as given:
             assert under(lambda: Inner(fileno=os.dup(given.fileno())), network=False)

@@ -1,5 +1,7 @@
 """A real IPython kernel, for tests: what cells print, show and raise."""
 
+import contextlib
+import os
 import re
 import sys
 from dataclasses import dataclass, field
@@ -87,3 +89,25 @@ class Kernel:
     def stop(self):
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
+
+
+def home_of(path):
+    """The variables of a user who has never run IPython, with this directory."""
+    home = str(path)
+    return {
+        "HOME": home,
+        "IPYTHONDIR": f"{home}/ipython",
+        "JUPYTER_RUNTIME_DIR": f"{home}/runtime",
+        "MPLCONFIGDIR": f"{home}/matplotlib",
+        "PYTHONWARNINGS": "",
+    }
+
+
+@contextlib.contextmanager
+def started(cwd, env=None, python=sys.executable):
+    """A kernel, until the end of the block."""
+    kernel = Kernel(cwd, env or {**os.environ, **home_of(cwd)}, python)
+    try:
+        yield kernel
+    finally:
+        kernel.stop()

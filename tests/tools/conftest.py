@@ -14,22 +14,15 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def environment(home):
+    import kernels
+
     kept = {name: value for name, value in os.environ.items() if not name.startswith("COV_")}
-    return {
-        **kept,
-        "HOME": str(home),
-        "TMPDIR": str(home / "temporary"),
-        "IPYTHONDIR": str(home / "ipython"),
-        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
-        "MPLCONFIGDIR": str(home / "matplotlib"),
-        "PYTHONWARNINGS": "",
-    }
+    return {**kept, "TMPDIR": str(home / "temporary"), **kernels.home_of(home)}
 
 
 @pytest.fixture(scope="module")
 def shared_kernel(home, environment):
-    from kernels import Kernel
+    import kernels
 
-    kernel = Kernel(home, environment)
-    yield kernel
-    kernel.stop()
+    with kernels.started(home, environment) as kernel:
+        yield kernel

@@ -2,17 +2,16 @@
 
 from pathlib import Path
 
-import programs
 import pytest
 
 
 @pytest.fixture
-def told(places):
+def told(places, command):
     """`told(code, *options)`: its exit status, output, and the lines of the command itself."""
 
     def run(code, *options):
         Path("job.py").write_text(code)
-        done = programs.python("-m", "fastaudit_rs", "run", *options, "job.py")
+        done = command("run", *options, "job.py")
         return done, [
             line.removeprefix("fastaudit-rs: ")
             for line in done.stderr.splitlines()

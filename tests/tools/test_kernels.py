@@ -3,9 +3,10 @@
 import os
 import sys
 
+import kernels
 import peers
 import pytest
-from kernels import ANSI, Kernel
+from kernels import ANSI
 
 if sys.version_info < (3, 12):
     pytest.skip("calls are watched since Python 3.12", allow_module_level=True)
@@ -37,23 +38,14 @@ print(ipykernel.__version__)
 def kernel(request, tmp_path_factory):
     """A kernel of the ipykernel that is installed, and one of version 6."""
     home = tmp_path_factory.mktemp("home")
-    variables = {
-        "HOME": str(home),
-        "IPYTHONDIR": str(home / "ipython"),
-        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
-        "MPLCONFIGDIR": str(home / "matplotlib"),
-        "PYTHONWARNINGS": "",
-    }
     (home / "link").mkdir()
     python = peers.python() if request.param else sys.executable
-    kernel = Kernel(home, peers.environment(home / "link", **variables), python)
-    try:
+    environment = peers.environment(home / "link", **kernels.home_of(home))
+    with kernels.started(home, environment, python) as kernel:
         ran = kernel(PREPARED)
         assert (ran.status, ran.error) == ("ok", "")
         assert ran.out.startswith(request.param)
         yield kernel
-    finally:
-        kernel.stop()
 
 
 @pytest.fixture(params=GUARDS)
@@ -68,12 +60,6 @@ def guarded(kernel, request):
 
 
 class TestOutput:
-    @pytest.mark.slow
-    def test_print(self, guarded):
-        ran = guarded("for number in range(100):\n    print(number, flush=number % 10 == 0)")
-        assert ran.out.split() == [str(number) for number in range(100)], ran.error
-        assert ran.status == "ok"
-
     def test_both_streams(self, guarded):
         ran = guarded(
             "sys.stdout.write('a\\n')\nsys.stdout.flush()\nprint('b', file=sys.stderr)\n"

@@ -75,19 +75,6 @@ def test_of_tempfile():
 """)
 
 
-def test_unix_sockets_elsewhere(run):
-    run(
-        """
-import socket
-
-def test_it(tmp_path):
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(OUT + "/s")
-""",
-        "--audit=raise",
-    ).assert_outcomes(failed=1)
-
-
 def test_the_environment_that_is_put_back(unnoticed):
     unnoticed("""
 from unittest import mock
@@ -118,14 +105,21 @@ def test_mock():
 """)
 
 
-def test_the_environment_that_is_not(run):
+def test_what_stays_behind(run):
+    """A Unix socket elsewhere, and the environment that nobody puts back."""
     run(
         """
-def test_it(monkeypatch):
+import socket
+
+def test_a_socket(tmp_path):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(OUT + "/s")
+
+def test_a_variable(monkeypatch):
     os.environ["PATH"] = "/x"
 """,
         "--audit=raise",
-    ).assert_outcomes(failed=1)
+    ).assert_outcomes(failed=2)
 
 
 def test_directories_that_are_there(unnoticed):
