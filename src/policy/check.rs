@@ -70,7 +70,7 @@ impl Policy {
     pub fn strict(roots: Roots, import_allow: Vec<String>) -> Self {
         Self {
             rules: RuleSet::Strict,
-            environment: Environment::Insensitive,
+            environment: Environment::insensitive(),
             approves_root_entries: true,
             rest: Rest { import_allow, ..Rest::default() },
             ..Self::new(roots)
