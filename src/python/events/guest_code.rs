@@ -185,7 +185,7 @@ fn may_have_written(file: &[u8], guest: &Active) -> bool {
     };
     let config = config.get();
     let change = Operation::ChangeFile(Target::path(file));
-    (config.policy().check(&Os, change).allows() || config.directories().hold(file))
+    (config.policy().check(&Os, change).is_ok() || config.directories().hold(file))
         && !(imports::is_library_path(file) && was_there_before(file))
 }
 
