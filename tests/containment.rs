@@ -80,9 +80,9 @@ fn root() -> &'static Path {
 
 fn verdict(operation: Operation<'_>, allowed: bool) -> Verdict {
     match operation {
-        _ if allowed => Verdict::Allow,
-        Operation::Read(_) => Verdict::Deny(Why::Unreadable),
-        _ => Verdict::Deny(Why::Unapproved),
+        _ if allowed => Ok(()),
+        Operation::Read(_) => Err(Why::Unreadable),
+        _ => Err(Why::Unapproved),
     }
 }
 
@@ -122,7 +122,7 @@ proptest! {
         let path = tree().dir.path().join(&relative);
         let operation = Operation::OpenForWriting(Target::path(path.as_os_str().as_bytes()));
         let is_there = path.exists();
-        if tree().policy.check(&Os, operation) == Verdict::Allow
+        if tree().policy.check(&Os, operation).is_ok()
             && let Ok(_file) = fs::OpenOptions::new().append(true).create(true).open(&path)
         {
             let landed = fs::canonicalize(&path).unwrap();
@@ -139,7 +139,7 @@ proptest! {
         // turns up inside the root.
         let path = tree().dir.path().join(&relative).join("made");
         let operation = Operation::ChangeEntry(Target::path(path.as_os_str().as_bytes()));
-        if tree().policy.check(&Os, operation) == Verdict::Allow && fs::create_dir(&path).is_ok() {
+        if tree().policy.check(&Os, operation).is_ok() && fs::create_dir(&path).is_ok() {
             let landed = fs::canonicalize(&path).unwrap();
             fs::remove_dir(&path).unwrap();
             let root = fs::canonicalize(tree().dir.path().join("root")).unwrap();
@@ -153,13 +153,13 @@ fn relative_names_start_from_their_directory_descriptor() {
     let inside = fs::File::open(tree().dir.path().join("root/sub")).unwrap();
     let outside = fs::File::open(tree().dir.path().join("out")).unwrap();
     for (dir, name, verdict) in [
-        (&inside, "new", Verdict::Allow),
-        (&inside, "deep/new", Verdict::Allow),
-        (&inside, "../new", Verdict::Allow),
-        (&inside, "../../new", Verdict::Deny(Why::Unapproved)),
-        (&inside, "escape/new", Verdict::Deny(Why::Unapproved)),
-        (&outside, "new", Verdict::Deny(Why::Unapproved)),
-        (&outside, "enter/new", Verdict::Allow),
+        (&inside, "new", Ok(())),
+        (&inside, "deep/new", Ok(())),
+        (&inside, "../new", Ok(())),
+        (&inside, "../../new", Err(Why::Unapproved)),
+        (&inside, "escape/new", Err(Why::Unapproved)),
+        (&outside, "new", Err(Why::Unapproved)),
+        (&outside, "enter/new", Ok(())),
     ] {
         let base = Base::Descriptor(std::os::fd::AsRawFd::as_raw_fd(dir));
         let target = Target { base, ..Target::path(name.as_bytes()) };
@@ -170,10 +170,7 @@ fn relative_names_start_from_their_directory_descriptor() {
 #[test]
 fn a_descriptor_that_is_not_open_approves_nothing() {
     let target = Target { base: Base::Descriptor(-1), ..Target::path(b"new") };
-    assert_eq!(
-        tree().policy.check(&Os, Operation::ChangeEntry(target)),
-        Verdict::Deny(Why::Unapproved)
-    );
+    assert_eq!(tree().policy.check(&Os, Operation::ChangeEntry(target)), Err(Why::Unapproved));
 }
 
 #[test]
@@ -191,11 +188,11 @@ fn names_longer_than_the_system_allows() {
     deep += "/new";
     for (path, verdict) in [
         // No such entry can be made, inside a root or not: the system's own error says so.
-        (format!("{}/{long}/new", root.display()), Verdict::Allow),
-        (format!("{}/{long}/more/new", root.display()), Verdict::Allow),
-        (format!("{}/../out/{long}/new", root.display()), Verdict::Deny(Why::Unapproved)),
+        (format!("{}/{long}/new", root.display()), Ok(())),
+        (format!("{}/{long}/more/new", root.display()), Ok(())),
+        (format!("{}/../out/{long}/new", root.display()), Err(Why::Unapproved)),
         // A path that is too long as a whole cannot be followed to its end.
-        (deep, Verdict::Deny(Why::Unapproved)),
+        (deep, Err(Why::Unapproved)),
     ] {
         let operation = Operation::ChangeEntry(Target::path(path.as_bytes()));
         assert_eq!(tree().policy.check(&Os, operation), verdict, "{} bytes", path.len());

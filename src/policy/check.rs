@@ -8,7 +8,7 @@ use super::commands::Commands;
 use super::distributions::InstalledPackages;
 use super::environment::Environment;
 use super::network::Network;
-use super::operation::Aim;
+use super::operation::{Aim, allow_if};
 pub use super::operation::{Operation, Verdict, Why};
 use super::packages::Packages;
 use super::rules;
@@ -70,7 +70,7 @@ impl Policy {
     pub fn strict(roots: Roots, import_allow: Vec<String>) -> Self {
         Self {
             rules: RuleSet::Strict,
-            environment: Environment::Insensitive,
+            environment: Environment::insensitive(),
             approves_root_entries: true,
             rest: Rest { import_allow, ..Rest::default() },
             ..Self::new(roots)
@@ -144,7 +144,7 @@ impl Policy {
 
     /// Returns the reason that denies an operation which no root could approve, wherever it is.
     pub fn denies_everywhere(&self, fs: &impl FileSystem, operation: Operation<'_>) -> Option<Why> {
-        self.while_importing.as_ref()?.check(fs, operation).why()
+        self.while_importing.as_ref()?.check(fs, operation).err()
     }
 
     /// Returns the reason beside the roots that denies an operation, so that more roots would not
@@ -155,7 +155,7 @@ impl Policy {
         fs: &impl FileSystem,
         operation: Operation<'_>,
     ) -> Option<Why> {
-        self.everywhere().check(fs, operation).why()
+        self.everywhere().check(fs, operation).err()
     }
 
     pub fn commands(&self) -> &Commands {
@@ -249,8 +249,8 @@ impl Policy {
     pub fn may_use(&self, fs: &impl FileSystem, directory: &[u8]) -> bool {
         let file = [directory, b"/file"].concat();
         let file = Target::path(&file);
-        self.check(fs, Operation::ChangeEntry(file)).allows()
-            && self.check(fs, Operation::Read(file)).allows()
+        self.check(fs, Operation::ChangeEntry(file)).is_ok()
+            && self.check(fs, Operation::Read(file)).is_ok()
     }
 
     /// Returns whether a directory could be one for temporary files: nothing blocks it.
@@ -286,21 +286,21 @@ impl Policy {
             Operation::ChangeDirectory { to, left } => self.enter(fs, to, left),
             Operation::LinkTo { text, at } => self.link(fs, text, at),
             Operation::OpenDatabase(Name::Path(name)) => self.open_database(fs, name),
-            Operation::OpenDatabase(_) => Verdict::Deny(Why::Unapproved),
+            Operation::OpenDatabase(_) => Err(Why::Unapproved),
             Operation::SetVariable(Name::Path(name)) => {
                 let packages = &self.rest.packages;
                 let allowed = self.environment.may_set(name) || packages.may_set(name);
-                Verdict::or(allowed, Why::Environment)
+                allow_if(allowed, Why::Environment)
             }
-            Operation::SetVariable(_) => Verdict::Deny(Why::Environment),
+            Operation::SetVariable(_) => Err(Why::Environment),
             Operation::UseNetwork(reach) => match self.network.denies(fs, reach) {
-                Some(part) => Verdict::Deny(Why::Network(part)),
-                None => Verdict::Allow,
+                Some(part) => Err(Why::Network(part)),
+                None => Ok(()),
             },
             Operation::Import { module, in_turn } => {
                 let imports = self.imports.as_ref();
                 let allowed = imports.is_none_or(|rules| may_import(rules, module, in_turn));
-                Verdict::or(allowed, Why::Import)
+                allow_if(allowed, Why::Import)
             }
             Operation::CallNative(module) => self.call_native(module),
             Operation::Start(program) => {
@@ -309,9 +309,11 @@ impl Policy {
                     (commands, Some(program)) => commands.allow(fs, program),
                     (_, None) => false,
                 };
-                Verdict::or(allowed, Why::Command)
+                allow_if(allowed, Why::Command)
             }
-            Operation::SetAttribute(name) => Verdict::when(rules::is_ordinary_attribute(name)),
+            Operation::SetAttribute(name) => {
+                allow_if(rules::is_ordinary_attribute(name), Why::Unapproved)
+            }
         }
     }
 
@@ -325,9 +327,9 @@ impl Policy {
         origin: ModuleOrigin,
     ) -> Verdict {
         match origin {
-            ModuleOrigin::Installed => Verdict::Allow,
-            _ if self.contains(fs, file) => Verdict::Deny(Why::Unapproved),
-            ModuleOrigin::Known => Verdict::Allow,
+            ModuleOrigin::Installed => Ok(()),
+            _ if self.contains(fs, file) => Err(Why::Unapproved),
+            ModuleOrigin::Known => Ok(()),
             ModuleOrigin::Unknown => self.call_native(module),
         }
     }
@@ -335,7 +337,7 @@ impl Policy {
     fn call_native(&self, module: &str) -> Verdict {
         let native = self.native.as_ref();
         let allowed = native.is_some_and(|native| native.has_module(module));
-        Verdict::or(allowed || self.calls_all_native(), Why::Native)
+        allow_if(allowed || self.calls_all_native(), Why::Native)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The verdict on operations of files and directories.
 
 use super::check::Policy;
-use super::operation::{Aim, Verdict, Why};
+use super::operation::{Aim, Verdict, Why, allow_if};
 use crate::policy::files::descriptors;
 use crate::policy::files::descriptors::is_standing_device;
 use crate::policy::files::fs::{DescriptorPlace, FileSystem};
@@ -13,7 +13,7 @@ impl Policy {
         match target.name {
             Name::Path(path) => self.change_path(fs, path, target.base, aim),
             Name::Descriptor(fd) => self.change_open(fs, fd),
-            Name::Unreadable => Verdict::Deny(Why::Unapproved),
+            Name::Unreadable => Err(Why::Unapproved),
         }
     }
 
@@ -34,22 +34,20 @@ impl Policy {
                 self.contains_file(fs, &landing) || (is_place && self.contains(fs, &landing))
             })
         };
-        let contained = contained.unwrap_or(false);
-        Verdict::when(contained).and(|| self.restrict(fs, path, base, aim == Aim::Moved))
+        allow_if(contained == Some(true), Why::Unapproved)?;
+        self.restrict(fs, path, base, aim == Aim::Moved)
     }
 
     /// Judges a change of the file that a descriptor leads to.
     fn change_open(&self, fs: &impl FileSystem, fd: i32) -> Verdict {
         let path = match descriptors::to_approve(fs, fd) {
-            DescriptorPlace::Nowhere => return Verdict::Allow,
+            DescriptorPlace::Nowhere => return Ok(()),
             DescriptorPlace::At(path) => path,
-            DescriptorPlace::Unknown => return Verdict::Deny(Why::Unapproved),
+            DescriptorPlace::Unknown => return Err(Why::Unapproved),
         };
         match self.change_path(fs, &path, Base::CurrentDir, Aim::File) {
             // A root's own attributes, as by the name ".".
-            Verdict::Deny(Why::Unapproved)
-                if self.roots.has(fs, &path) || self.temporary.hold(&path) =>
-            {
+            Err(Why::Unapproved) if self.roots.has(fs, &path) || self.temporary.hold(&path) => {
                 self.restrict(fs, &path, Base::CurrentDir, false)
             }
             verdict => verdict,
@@ -86,7 +84,7 @@ impl Policy {
     #[inline]
     fn restrict(&self, fs: &impl FileSystem, path: &[u8], base: Base, moves: bool) -> Verdict {
         if self.blocked.is_empty() && self.protected.is_empty() {
-            return Verdict::Allow;
+            return Ok(());
         }
         self.restrict_names(fs, path, base, moves)
     }
@@ -101,7 +99,7 @@ impl Policy {
     ) -> Verdict {
         let (Some(landing), Some(dir)) = (path::resolve(fs, path, base), parent(fs, path, base))
         else {
-            return Verdict::Deny(Why::Unapproved);
+            return Err(Why::Unapproved);
         };
         let entry = match path::split(path).1 {
             name if is_unnamed(name) => landing.as_bytes().into(),
@@ -111,32 +109,30 @@ impl Policy {
         if places.iter().any(|place| self.blocked.holds(place))
             || (moves && self.blocked.is_below(&entry))
         {
-            return Verdict::Deny(Why::Blocked);
+            return Err(Why::Blocked);
         }
         if places.iter().any(|place| self.protected.holds(place))
             || (moves && self.protected.may_be_below(&entry))
             || self.protected.holds_by_link(fs, landing.as_bytes())
         {
-            return Verdict::Deny(Why::Protected);
+            return Err(Why::Protected);
         }
-        Verdict::Allow
+        Ok(())
     }
 
     pub(super) fn open(&self, fs: &impl FileSystem, target: Target<'_>, appends: bool) -> Verdict {
         let path = match target.name {
             Name::Path(path) => path,
-            Name::Descriptor(_) => return Verdict::Allow,
-            Name::Unreadable => return Verdict::Deny(Why::Unapproved),
+            Name::Descriptor(_) => return Ok(()),
+            Name::Unreadable => return Err(Why::Unapproved),
         };
-        let Some(landing) = path::resolve(fs, path, target.base) else {
-            return Verdict::Deny(Why::Unapproved);
-        };
+        let landing = path::resolve(fs, path, target.base).ok_or(Why::Unapproved)?;
         if self.contains_file(fs, &landing) {
             return self.restrict(fs, path, target.base, false);
         }
         let entry = parent(fs, path, target.base).map(|dir| dir.join(path::split(path).1));
         if entry.is_some_and(|entry| is_standing_device(fs, &entry, appends)) {
-            return Verdict::Allow;
+            return Ok(());
         }
         // A root itself, opened as a directory: `O_TMPFILE`, and `tempfile`, which names the
         // directory to `open` and hands it an opener. Without one of these it fails: a directory
@@ -144,52 +140,49 @@ impl Policy {
         let path_of_root = landing.as_bytes();
         let is_root = (self.roots.has(fs, path_of_root) || self.temporary.hold(path_of_root))
             && fs.is_dir(path_of_root);
-        Verdict::when(is_root).and(|| self.restrict(fs, path, target.base, false))
+        allow_if(is_root, Why::Unapproved)?;
+        self.restrict(fs, path, target.base, false)
     }
 
     pub(super) fn read(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {
         if !self.checks_reads() {
-            return Verdict::Allow;
+            return Ok(());
         }
         let path = match target.name {
             Name::Path(path) => path,
-            Name::Descriptor(_) => return Verdict::Allow,
-            Name::Unreadable => return Verdict::Deny(Why::Unreadable),
+            Name::Descriptor(_) => return Ok(()),
+            Name::Unreadable => return Err(Why::Unreadable),
         };
-        let Some(landing) = path::resolve(fs, path, target.base) else {
-            return Verdict::Deny(Why::Unreadable);
-        };
+        let landing = path::resolve(fs, path, target.base).ok_or(Why::Unreadable)?;
         // A link in a blocked directory is blocked itself, wherever it leads.
         if self.blocked.holds(landing.as_bytes())
             || (!self.blocked.is_empty()
                 && parent(fs, path, target.base)
                     .is_none_or(|dir| self.blocked.holds(dir.as_bytes())))
         {
-            return Verdict::Deny(Why::Blocked);
+            return Err(Why::Blocked);
         }
         match &self.read {
             Some(roots)
                 if !roots.contain(fs, &landing) && !self.temporary.hold(landing.as_bytes()) =>
             {
-                Verdict::Deny(Why::Unreadable)
+                Err(Why::Unreadable)
             }
-            _ => Verdict::Allow,
+            _ => Ok(()),
         }
     }
 
     pub(super) fn look(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {
         if self.blocked.is_empty() {
-            return Verdict::Allow;
+            return Ok(());
         }
         let path = match target.name {
             Name::Path(path) => path,
-            Name::Descriptor(_) => return Verdict::Allow,
-            Name::Unreadable => return Verdict::Deny(Why::Unreadable),
+            Name::Descriptor(_) => return Ok(()),
+            Name::Unreadable => return Err(Why::Unreadable),
         };
-        match path::entry(fs, path, target.base) {
-            Some(entry) => Verdict::or(!self.blocked.holds(&entry), Why::Blocked),
-            None => Verdict::Deny(Why::Unreadable),
-        }
+        let entry = path::entry(fs, path, target.base).ok_or(Why::Unreadable)?;
+        allow_if(!self.blocked.holds(&entry), Why::Blocked)
     }
 
     pub(super) fn enter(
@@ -198,73 +191,64 @@ impl Policy {
         to: Target<'_>,
         left: Option<&[u8]>,
     ) -> Verdict {
-        let Some(dir) = to.directory(fs) else {
-            return Verdict::Deny(Why::Unapproved);
-        };
+        let dir = to.directory(fs).ok_or(Why::Unapproved)?;
         if left == Some(dir.as_bytes()) {
-            return Verdict::Allow;
+            return Ok(());
         }
         if self.blocked.holds(dir.as_bytes()) {
-            return Verdict::Deny(Why::Blocked);
+            return Err(Why::Blocked);
         }
-        Verdict::when(self.contains(fs, &dir))
+        allow_if(self.contains(fs, &dir), Why::Unapproved)
     }
 
     pub(super) fn link(&self, fs: &impl FileSystem, text: Name<'_>, at: Target<'_>) -> Verdict {
         let Name::Path(text) = text else {
-            return Verdict::Deny(Why::Unapproved);
+            return Err(Why::Unapproved);
         };
         if text.starts_with(b"/") {
-            let place = self.change_path(fs, text, Base::CurrentDir, Aim::Place);
-            return place.and(|| {
-                let landing = path::resolve(fs, text, Base::CurrentDir);
-                Verdict::when(landing.is_some_and(|landing| self.contains(fs, &landing)))
-            });
+            self.change_path(fs, text, Base::CurrentDir, Aim::Place)?;
+            let landing = path::resolve(fs, text, Base::CurrentDir);
+            let contained = landing.is_some_and(|landing| self.contains(fs, &landing));
+            return allow_if(contained, Why::Unapproved);
         }
         let Name::Path(link) = at.name else {
-            return Verdict::Deny(Why::Unapproved);
+            return Err(Why::Unapproved);
         };
-        let Some(landing) =
-            parent(fs, link, at.base).and_then(|dir| path::resolve_beside(fs, text, &dir))
-        else {
-            return Verdict::Deny(Why::Unapproved);
-        };
+        let landing =
+            parent(fs, link, at.base).and_then(|dir| path::resolve_beside(fs, text, &dir));
+        let landing = landing.ok_or(Why::Unapproved)?;
         if self.blocked.holds(landing.as_bytes()) {
-            return Verdict::Deny(Why::Blocked);
+            return Err(Why::Blocked);
         }
         if self.protected.holds(landing.as_bytes()) {
-            return Verdict::Deny(Why::Protected);
+            return Err(Why::Protected);
         }
-        Verdict::when(self.contains(fs, &landing))
+        allow_if(self.contains(fs, &landing), Why::Unapproved)
     }
 
     pub(super) fn open_database(&self, fs: &impl FileSystem, name: &[u8]) -> Verdict {
         let write = |path: &[u8]| self.change_path(fs, path, Base::CurrentDir, Aim::File);
-        let by_uri = match sql::database_of(name) {
-            Database::Private => return Verdict::Allow,
+        match sql::database_of(name) {
+            Database::Private => return Ok(()),
             Database::File => return write(name),
-            Database::Uri(UriTarget::Memory) => Verdict::Allow,
-            Database::Uri(UriTarget::Read(path)) => self.read(fs, Target::path(&path)),
+            Database::Uri(UriTarget::Memory) => {}
+            Database::Uri(UriTarget::Read(path)) => self.read(fs, Target::path(&path))?,
             Database::Uri(UriTarget::ReadShared(path)) => {
-                self.read(fs, Target::path(&path)).and(|| {
-                    let landing = path::resolve(fs, &path, Base::CurrentDir);
-                    match landing {
-                        Some(at) if !sql::is_kept(fs, at.as_bytes()) => Verdict::Allow,
-                        _ => write(&path),
-                    }
-                })
+                self.read(fs, Target::path(&path))?;
+                let landing = path::resolve(fs, &path, Base::CurrentDir);
+                if landing.is_none_or(|at| sql::is_kept(fs, at.as_bytes())) {
+                    write(&path)?;
+                }
             }
-            Database::Uri(UriTarget::Write(path)) => write(&path),
-        };
+            Database::Uri(UriTarget::Write(path)) => write(&path)?,
+        }
         // Without uri=True the same text is a relative path, "file:" its first directory. If it
         // does not exist, nothing can be opened by it.
-        by_uri.and(|| {
-            if memchr::memchr(b'/', name).is_none()
-                || !parent(fs, name, Base::CurrentDir).is_some_and(|dir| fs.exists(dir.as_bytes()))
-            {
-                return Verdict::Allow;
-            }
-            write(name)
-        })
+        if memchr::memchr(b'/', name).is_none()
+            || !parent(fs, name, Base::CurrentDir).is_some_and(|dir| fs.exists(dir.as_bytes()))
+        {
+            return Ok(());
+        }
+        write(name)
     }
 }

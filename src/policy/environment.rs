@@ -35,72 +35,69 @@ const SENSITIVE: &[&str] = &[
 
 /// The variables that may be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Environment {
-    /// None.
+pub struct Environment {
+    unnamed: Unnamed,
+    /// `*` at the end of a name stands for whatever follows, dangerous names excepted.
+    names: Vec<String>,
+}
+
+/// The variables that may be set without being named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Unnamed {
     #[default]
-    Fixed,
+    None,
     /// All but the dangerous ones.
     Harmless,
     /// All but those that fastaudit 0.2 keeps.
     Insensitive,
-    /// These; `*` at the end of a name stands for whatever follows, dangerous names excepted.
-    Only(Vec<String>),
-    /// These beside others.
-    Either(Box<Environment>, Vec<String>),
 }
 
 impl Environment {
+    /// All but the dangerous ones.
+    pub fn harmless() -> Self {
+        Self { unnamed: Unnamed::Harmless, names: Vec::new() }
+    }
+
+    /// All but those that fastaudit 0.2 keeps.
+    pub(super) fn insensitive() -> Self {
+        Self { unnamed: Unnamed::Insensitive, names: Vec::new() }
+    }
+
     pub(super) fn of(choice: &Choice) -> Self {
         match choice {
-            Choice::All(false) => Self::Fixed,
-            Choice::All(true) => Self::Harmless,
-            Choice::Named(names) => Self::Only(names.clone()),
+            Choice::All(true) => Self::harmless(),
+            choice => Self { unnamed: Unnamed::None, names: choice.names().to_vec() },
         }
     }
 
-    /// Returns the variables with those of a choice, of which all are the harmless ones.
-    pub(super) fn with(&self, more: &Choice) -> Self {
-        let names = match more {
-            Choice::All(false) => return self.clone(),
-            Choice::All(true) => vec!["*".to_owned()],
-            Choice::Named(names) => names.clone(),
-        };
-        Self::Either(Box::new(self.clone()), names)
+    /// Adds the variables of a choice, of which all are the harmless ones.
+    pub(super) fn add(&mut self, more: &Choice) {
+        match more {
+            Choice::All(true) => self.names.push("*".to_owned()),
+            more => self.names.extend_from_slice(more.names()),
+        }
     }
 
     /// Returns whether the variable may be set or removed.
     pub fn may_set(&self, name: &[u8]) -> bool {
-        match self {
-            Self::Fixed => false,
-            Self::Harmless => !is_dangerous(name),
-            Self::Insensitive => !is_one_of(SENSITIVE, name),
-            Self::Only(names) => is_named(names, name),
-            Self::Either(own, names) => own.may_set(name) || is_named(names, name),
-        }
+        let is_it =
+            |own: &String| own.as_bytes() == name || (matches(own, name) && !is_dangerous(name));
+        let is_open = match self.unnamed {
+            Unnamed::None => false,
+            Unnamed::Harmless => !is_dangerous(name),
+            Unnamed::Insensitive => !is_one_of(SENSITIVE, name),
+        };
+        is_open || self.names.iter().any(is_it)
     }
 
     pub fn allows_some(&self) -> bool {
-        match self {
-            Self::Fixed => false,
-            Self::Harmless | Self::Insensitive => true,
-            Self::Only(names) => !names.is_empty(),
-            Self::Either(own, names) => own.allows_some() || !names.is_empty(),
-        }
+        self.unnamed != Unnamed::None || !self.names.is_empty()
     }
 
     /// Returns whether the variable may be set to a place that may be written, and to no other.
     pub fn may_place(&self, name: &[u8]) -> bool {
-        match self {
-            Self::Either(own, _) => own.may_place(name),
-            own => *own == Self::Harmless && name == TEMPORARY,
-        }
+        self.unnamed == Unnamed::Harmless && name == TEMPORARY
     }
-}
-
-fn is_named(names: &[String], name: &[u8]) -> bool {
-    let is_it =
-        |own: &String| own.as_bytes() == name || (matches(own, name) && !is_dangerous(name));
-    names.iter().any(is_it)
 }
 
 /// Returns whether a name is that of a pattern, whose `*` at the end stands for whatever follows.

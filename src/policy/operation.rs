@@ -66,13 +66,8 @@ pub(super) enum Aim {
     Place,
 }
 
-/// The answer of a policy to an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Verdict {
-    Allow,
-    Deny(Why),
-}
+/// The answer of a policy to an operation: an error denies it.
+pub type Verdict = Result<(), Why>;
 
 /// The reason to deny an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,30 +124,7 @@ impl Why {
     }
 }
 
-impl Verdict {
-    /// Allows it if this is true.
-    pub(crate) fn when(allowed: bool) -> Self {
-        Self::or(allowed, Why::Unapproved)
-    }
-
-    /// Allows it if this is true, and else denies it for a reason.
-    pub(crate) fn or(allowed: bool, why: Why) -> Self {
-        if allowed { Self::Allow } else { Self::Deny(why) }
-    }
-
-    pub fn why(self) -> Option<Why> {
-        match self {
-            Self::Allow => None,
-            Self::Deny(why) => Some(why),
-        }
-    }
-
-    pub fn allows(self) -> bool {
-        self == Self::Allow
-    }
-
-    /// This verdict if it denies, else the other.
-    pub fn and(self, other: impl FnOnce() -> Self) -> Self {
-        if self.allows() { other() } else { self }
-    }
+/// Allows an operation if this is true, and else denies it for a reason.
+pub(super) fn allow_if(allowed: bool, why: Why) -> Verdict {
+    if allowed { Ok(()) } else { Err(why) }
 }

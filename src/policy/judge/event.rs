@@ -131,15 +131,15 @@ impl<'a, S: Surroundings> Judge<'a, S> {
     pub(super) fn judge(&self, operation: Operation<'_>, path: usize) -> Result<(), S::Error> {
         self.0.note(operation);
         match self.check(operation) {
-            Verdict::Allow => Ok(()),
+            Ok(()) => Ok(()),
             // An event without the argument that its rule needs did not come from CPython.
-            Verdict::Deny(_) if path >= self.args().count() => self.deny(Reason::Event),
-            Verdict::Deny(why @ (Why::Unapproved | Why::Unreadable)) => {
+            Err(_) if path >= self.args().count() => self.deny(Reason::Event),
+            Err(why @ (Why::Unapproved | Why::Unreadable)) => {
                 let policy = self.0.policy();
                 let everywhere = policy.denies_everywhere(self.0.fs(), operation);
                 self.deny_operation(Reason::Path(path, everywhere.unwrap_or(why)), Some(operation))
             }
-            Verdict::Deny(why) => self.deny_operation(Reason::Path(path, why), Some(operation)),
+            Err(why) => self.deny_operation(Reason::Path(path, why), Some(operation)),
         }
     }
 
@@ -147,10 +147,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
     #[inline]
     pub(super) fn switch(&self, operation: Operation<'_>) -> Result<(), S::Error> {
         self.0.note(operation);
-        match self.check(operation).why() {
-            None => Ok(()),
-            Some(why) => self.deny(Reason::Switch(why)),
-        }
+        self.check(operation).or_else(|why| self.deny(Reason::Switch(why)))
     }
 
     /// A copy of the process would wait for the locks of its other threads.
@@ -229,10 +226,10 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         if self.0.records() {
             self.0.need(Need::Native(self.0.package_being_called()));
         }
-        match self.check(Operation::CallNative(&callee)).why() {
-            None => Ok(()),
-            Some(_) if self.is_of_named_package() => Ok(()),
-            Some(why) => {
+        match self.check(Operation::CallNative(&callee)) {
+            Ok(()) => Ok(()),
+            Err(_) if self.is_of_named_package() => Ok(()),
+            Err(why) => {
                 // A hint names the package.
                 self.0.package_being_called();
                 self.deny(Reason::Switch(why))
@@ -289,7 +286,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
     fn set_attribute(&self) -> Result<(), S::Error> {
         let allowed = self.args().with_encoded(1, |name| match name {
             Some(b"__code__") => self.0.only_marks_awaitable(),
-            Some(name) => self.check(Operation::SetAttribute(name)).allows(),
+            Some(name) => self.check(Operation::SetAttribute(name)).is_ok(),
             None => false,
         });
         match allowed {
@@ -325,12 +322,12 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         };
         let origin = self.0.origin(file, &landing);
         match self.0.policy().load(fs, module, &landing, origin) {
-            Verdict::Allow => Ok(()),
-            Verdict::Deny(Why::Native) => {
+            Ok(()) => Ok(()),
+            Err(Why::Native) => {
                 self.0.need(Need::of_native(module));
                 self.deny(Reason::Switch(Why::Native))
             }
-            Verdict::Deny(_) => self.deny(Reason::Event),
+            Err(_) => self.deny(Reason::Event),
         }
     }
 
@@ -349,7 +346,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         self.0.note(Operation::Import { module, in_turn: false });
         let denied = |in_turn| {
             let operation = Operation::Import { module, in_turn };
-            !self.check(operation).allows()
+            self.check(operation).is_err()
         };
         // The importing code is looked at only where it matters.
         if denied(false) && (denied(true) || !self.0.is_in_turn()?) {

@@ -95,7 +95,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
             let operation = Operation::Read(target);
             if let Name::Path(path) = target.name
                 && is_of_machine(path)
-                && self.check(operation).why() == Some(Why::Unreadable)
+                && self.check(operation) == Err(Why::Unreadable)
             {
                 return Ok(());
             }

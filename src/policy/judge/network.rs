@@ -250,7 +250,7 @@ impl<S: Surroundings> Judge<'_, S> {
         if denied.is_some() || kind != NetworkEvent::Bind {
             return denied;
         }
-        (!self.check(operation).allows()).then_some(Part::Unix)
+        self.check(operation).err().map(|_| Part::Unix)
     }
 
     /// Returns whether a socket is in the guard's temporary directory, where nobody else's is.
@@ -258,6 +258,6 @@ impl<S: Surroundings> Judge<'_, S> {
     fn is_of_guard(&self, path: &[u8], operation: Operation<'_>) -> bool {
         let landing = path::resolve(self.0.fs(), path, Base::CurrentDir);
         landing.is_some_and(|landing| self.0.policy().is_temporary(&landing))
-            && self.check(operation).allows()
+            && self.check(operation).is_ok()
     }
 }

@@ -9,7 +9,7 @@ use crate::policy::files::descriptors::open_makes_new;
 use crate::policy::files::fs::{FileSystem, Link};
 use crate::policy::files::path::{self, Base, Name, Resolved, Target};
 use crate::policy::learn::{self, Need};
-use crate::policy::operation::{Operation, Verdict, Why};
+use crate::policy::operation::{Operation, Why};
 use crate::policy::rules::{Access, PathArg, Rule};
 use crate::policy::written::widening::Lack;
 
@@ -119,7 +119,7 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
     }
 
     fn note(&self, operation: Operation<'_>, lacks: &mut Vec<Lack>) {
-        if let Verdict::Deny(why) = self.policy.check(self.fs, operation) {
+        if let Err(why) = self.policy.check(self.fs, operation) {
             self.note_denied(why, operation, lacks);
         }
     }

@@ -105,7 +105,7 @@ impl Policy {
             // Places that may be written may be read.
             own.extend(&more.write);
         }
-        policy.environment = policy.environment.with(&spec.env);
+        policy.environment.add(&spec.env);
         policy.commands = policy.commands.with(&more.commands);
         if let Some(imports) = &mut policy.imports
             && spec.imports.allow != Choice::All(true)

@@ -1,6 +1,6 @@
 //! Rules of a policy that never apply.
 
-use crate::policy::environment::Environment;
+use crate::policy::environment::is_dangerous;
 use crate::policy::network::{Destination, HostRules};
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where, is_in, is_within_module};
@@ -90,8 +90,8 @@ fn variables(spec: &Spec, lints: &mut Vec<String>) {
         // A pattern does not allow the dangerous variables that begin so.
         if let Some(start) = name.strip_suffix('*')
             && !start.is_empty()
-            && !Environment::Harmless.may_set(format!("{start}_").as_bytes())
-            && !Environment::Harmless.may_set(start.as_bytes())
+            && is_dangerous(format!("{start}_").as_bytes())
+            && is_dangerous(start.as_bytes())
         {
             lints.push(format!(
                 "env[{index}]: {name:?} stands for dangerous variables alone, which need naming"

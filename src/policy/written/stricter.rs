@@ -1,7 +1,7 @@
 //! Compares fields of two policies: whether the new one allows nothing that the old one does not.
 //! Paths are resolved.
 
-use crate::policy::environment::Environment;
+use crate::policy::environment::is_dangerous;
 use crate::policy::network::{NetworkRules, Ports};
 use crate::policy::written::spec::Spec;
 use crate::policy::written::values::{self, Choice, Where, is_within_module};
@@ -100,7 +100,7 @@ fn is_chosen(new: &Choice, old: &Choice, is_also: impl Fn(&str) -> bool) -> bool
 
 fn names_dangerous(new: &Choice) -> bool {
     let mut names = new.names().iter();
-    names.any(|name| !name.ends_with('*') && !Environment::Harmless.may_set(name.as_bytes()))
+    names.any(|name| !name.ends_with('*') && is_dangerous(name.as_bytes()))
 }
 
 #[cfg(test)]

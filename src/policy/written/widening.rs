@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::policy::environment::Environment;
+use crate::policy::environment::is_dangerous;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::is_within;
 use crate::policy::hosts::HostRule;
@@ -99,7 +99,7 @@ fn widen(spec: &mut Spec, lack: &Lack, places: &impl Places) {
 /// If variables are named one by one already, and this is one more that does no harm, allows all
 /// such variables.
 fn add_variable(env: &mut Choice, name: &str) {
-    let is_harmless = |name: &str| Environment::Harmless.may_set(name.as_bytes());
+    let is_harmless = |name: &str| !is_dangerous(name.as_bytes());
     match env {
         Choice::All(true) => *env = Choice::Named(vec!["*".to_owned(), name.to_owned()]),
         Choice::Named(names)

@@ -103,7 +103,7 @@ pub fn passes(config: &AuditCfg, native: &Native<'_>) -> PyResult<bool> {
     if config.is_strict() || config.callbacks.on_call.is_some() {
         return Ok(false);
     }
-    let is_named = policy.check(&Os, Operation::CallNative(&name)).allows();
+    let is_named = policy.check(&Os, Operation::CallNative(&name)).is_ok();
     let is_of_package =
         || module.is_some_and(|module| policy.calls_native_of(&module, distributions::installed));
     Ok(is_named || is_of_package())

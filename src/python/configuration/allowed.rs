@@ -113,7 +113,7 @@ impl Allowed {
         self.policy = self.policy.with_packages(packages);
         // A `Policy` has a field for it.
         if has_all && self.policy.rules() == RuleSet::Classic {
-            self.policy = self.policy.setting(Environment::Harmless);
+            self.policy = self.policy.setting(Environment::harmless());
         }
         if self.policy.rules() == RuleSet::Classic && self.policy.has(Switch::Threads) {
             // As the preset "fastaudit-0.1" has it.

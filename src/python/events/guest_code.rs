@@ -181,6 +181,6 @@ fn may_have_written(file: &[u8], guest: &Active) -> bool {
     let config = config.get();
     let change = Operation::ChangeFile(Target::path(file));
     let was_there = || distributions::was_there_before(Path::new(OsStr::from_bytes(file)));
-    (config.policy().check(&Os, change).allows() || config.directories().hold(file))
+    (config.policy().check(&Os, change).is_ok() || config.directories().hold(file))
         && !(imports::is_library_path(file) && was_there())
 }

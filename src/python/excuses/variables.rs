@@ -84,7 +84,7 @@ fn places_temporary_files(event: &Event<'_, '_>) -> bool {
     let target = Target { name: Name::Path(&place), base: Base::CurrentDir };
     let operation = Operation::ChangeEntry(target);
     let landing = || path::resolve(&Os, &place, Base::CurrentDir);
-    policy.check(&Os, operation).allows()
+    policy.check(&Os, operation).is_ok()
         || landing().is_some_and(|at| event.config.directories().hold(at.as_bytes()))
 }
 

@@ -8,7 +8,7 @@ use pyo3::types::{PyString, PyType};
 use crate::policy::written::values::Switch;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::{Once, intern};
 use crate::python::cpython::replace::{self, OwnMethod};
 use crate::python::cpython::slots::Slot;

@@ -13,7 +13,7 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::policy::written::values::Switch;
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::functions::Builtin;
 use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, OwnMethod};
@@ -101,7 +101,7 @@ pub fn is_carried(function: &Bound<'_, PyAny>) -> bool {
 pub fn is_feeder(args: &Bound<'_, PyTuple>) -> bool {
     let function = args.get_item(0).ok().filter(is_carried);
     function.is_some_and(|function| {
-        let carried = calling::getattr(&function, intern!(args.py(), "__self__"));
+        let carried = function.attr(intern!(args.py(), "__self__"));
         let carried = carried.ok().and_then(|carried| carried.cast_into_exact::<Carried>().ok());
         carried.is_some_and(|carried| carried.get().is_feeder)
     })
