@@ -65,7 +65,7 @@ impl fmt::Display for NoPackage {
 
 /// The packages that a host names, with what they require as it is installed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Packages(Option<Arc<Chosen>>);
+pub struct Packages(Arc<Chosen>);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Chosen {
@@ -86,9 +86,6 @@ impl Packages {
     /// # Errors
     /// The first name that no package has.
     pub fn named(names: &[String], installed: &InstalledPackages) -> Result<Self, NoPackage> {
-        if names.is_empty() {
-            return Ok(Self(None));
-        }
         let mut chosen = Chosen { names: names.to_vec(), ..Chosen::default() };
         let mut given = Vec::new();
         for name in names {
@@ -114,12 +111,12 @@ impl Packages {
         }
         chosen.imports = chosen.modules.iter().cloned().collect();
         chosen.imports.sort_unstable();
-        Ok(Self(Some(Arc::new(chosen))))
+        Ok(Self(Arc::new(chosen)))
     }
 
     /// The names that they were given by.
     pub fn names(&self) -> &[String] {
-        self.0.as_ref().map_or(&[], |chosen| &chosen.names)
+        &self.0.names
     }
 
     /// Returns the names with one more by which this package is among them, if there is such a
@@ -137,40 +134,36 @@ impl Packages {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_none()
+        self.0.names.is_empty()
     }
 
     /// Returns whether all of the table are among them.
     pub fn have_all(&self) -> bool {
-        self.0.as_ref().is_some_and(|chosen| chosen.has_all)
+        self.0.has_all
     }
 
     /// Returns whether a top-level module, or directory, is one of theirs.
     pub fn have(&self, module: &str) -> bool {
-        let chosen = self.0.as_ref();
-        chosen.is_some_and(|chosen| chosen.modules.contains(module))
+        self.0.modules.contains(module)
     }
 
     pub fn may_set(&self, name: &[u8]) -> bool {
-        let chosen = self.0.as_ref();
-        chosen.is_some_and(|chosen| chosen.env.iter().any(|own| matches(own, name)))
+        self.0.env.iter().any(|own| matches(own, name))
     }
 
     /// Returns whether they keep directories of their own among temporary files.
     pub fn keep_any(&self) -> bool {
-        let chosen = self.0.as_ref();
-        chosen.is_some_and(|chosen| !chosen.keeps.is_empty())
+        !self.0.keeps.is_empty()
     }
 
     /// Returns whether a directory of this name is one that they keep there.
     pub fn keep(&self, name: &[u8]) -> bool {
-        let chosen = self.0.as_ref();
-        chosen.is_some_and(|chosen| chosen.keeps.iter().any(|own| matches(own, name)))
+        self.0.keeps.iter().any(|own| matches(own, name))
     }
 
     /// The modules whose import may do what is denied otherwise.
     pub fn imports(&self) -> &[String] {
-        self.0.as_ref().map_or(&[], |chosen| &chosen.imports)
+        &self.0.imports
     }
 }
 

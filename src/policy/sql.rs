@@ -85,29 +85,18 @@ pub(crate) fn percent_decode(text: &[u8]) -> Vec<u8> {
     let mut rest = text;
     while let Some((&first, tail)) = rest.split_first() {
         rest = tail;
-        match (first, tail) {
-            (b'%', [high, low, after @ ..])
-                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
-            {
-                // For SQLite "%00" ends the path, the key or the value that it is in.
-                match hex(*high) << 4 | hex(*low) {
-                    0 => return out,
-                    byte => out.push(byte),
-                }
-                rest = after;
+        let digit = |at: usize| char::from(*tail.get(at)?).to_digit(16);
+        match digit(0).zip(digit(1)).filter(|_| first == b'%') {
+            // For SQLite "%00" ends the path, the key or the value that it is in.
+            Some((0, 0)) => return out,
+            Some((high, low)) => {
+                out.push((high << 4 | low) as u8);
+                rest = &tail[2..];
             }
-            _ => out.push(first),
+            None => out.push(first),
         }
     }
     out
-}
-
-fn hex(digit: u8) -> u8 {
-    match digit {
-        b'0'..=b'9' => digit - b'0',
-        b'a'..=b'f' => digit - b'a' + 10,
-        _ => digit - b'A' + 10,
-    }
 }
 
 // The SQLite databases that keep a write-ahead log: reading one makes files beside it, or writes

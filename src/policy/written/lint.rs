@@ -56,14 +56,14 @@ pub fn lint(found: &LintFinding<'_>) -> Vec<String> {
                     lints.push(format!("network.hosts[{index}]: {host:?} is in block"));
                 }
             }
-            if hosts.is_empty() && rules.ports.is_some() {
-                lints.push("network.ports: no host may be reached anyway".to_owned());
-            }
-            if hosts.is_empty() && rules.max_connections.is_some() {
-                lints.push("network.max_connections: no host may be reached anyway".to_owned());
-            }
-            if hosts.is_empty() && !rules.block.is_empty() {
-                lints.push("network.block: no host may be reached anyway".to_owned());
+            for (field, is_given) in [
+                ("ports", rules.ports.is_some()),
+                ("max_connections", rules.max_connections.is_some()),
+                ("block", !rules.block.is_empty()),
+            ] {
+                if hosts.is_empty() && is_given {
+                    lints.push(format!("network.{field}: no host may be reached anyway"));
+                }
             }
         }
     }
