@@ -23,10 +23,11 @@ by_each_user = pytest.mark.parametrize("user", USERS)
 #: A host: it tells its network, whether it may make another, those of the processes of its
 #: sandboxes, and those of its own threads while they are there and after.
 HOST = """
-import json, os, subprocess, sys, time
+import json, os, subprocess, sys
 sys.path.insert(0, {support!r})
 from fastaudit_rs import Network, Policy, Sandbox
 from sandboxes import of, running
+from waiting import until
 def threads():
     return sorted({{os.readlink(f"/proc/self/task/{{each}}/ns/net")
                     for each in os.listdir("/proc/self/task")}})
@@ -42,9 +43,7 @@ for name, fields in {policies!r}.items():
         found[name] = networks(sandbox) + networks(other)
         there = os.readlink("/proc/self/ns/net")
 # A thread that Python has joined is the system's for a moment more.
-end = time.monotonic() + 20
-while threads() != [own] and time.monotonic() < end:
-    time.sleep(0.01)
+until(lambda: threads() == [own])
 print(json.dumps([own, may, found, there, threads()]))
 """
 
