@@ -126,7 +126,7 @@ def mk_audit(
             the path.
 
     Returns:
-        A factory: ``with audit_perms(): ...`` turns the checks on in the current context, and
+        A factory of guards. ``with audit_perms()`` turns the checks on in the current context, and
         ``audit_perms.set_data(d)`` replaces ``data``.
 
     Raises:
@@ -142,7 +142,7 @@ def mk_audit(
     calling any. The first call installs one audit hook (PEP 578) for the life of the process.
     Raises the audit event ``audit_perms.set_config`` with ``oks``.
 
-    For example::
+    For example:
 
         audit_perms = mk_audit([".", "~/results"])
         with audit_perms() as guard:
@@ -192,7 +192,7 @@ def _mk_audit_02(
         packages: Packages that may do what they need, as for ``fastaudit_rs.mk_audit``.
 
     Returns:
-        A factory: ``with audit_perms(): ...`` turns the checks on in the current context.
+        A factory of guards. ``with audit_perms()`` turns the checks on in the current context.
         ``audit_perms.set_data(d)`` replaces ``data``, ``audit_perms.add_imports(*mods)`` adds to
         ``allow_imports``.
 
@@ -832,7 +832,7 @@ class Policy:
         event of another package. With ``approvals``, a file of answers, the verdict is that of a
         guard with it, and ``approved_by`` or ``refused_by`` names it.
 
-        For example::
+        For example:
 
             Policy(network=False).explain("socket.getaddrinfo", "a.org", 80, 0, 0, 0).rule
         """

@@ -36,7 +36,7 @@ def install_as_fastaudit(version: str | None = None) -> str:
         RuntimeError: ``fastaudit`` itself was imported before, or this package was installed for
             another version.
 
-    For example::
+    For example:
 
         fastaudit_rs.install_as_fastaudit("0.2")
         from fastaudit import mk_audit  # fastaudit_rs.v02.mk_audit

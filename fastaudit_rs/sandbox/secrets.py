@@ -40,7 +40,7 @@ class Secret:
         TypeError: An argument has another type.
         ValueError: An argument is not accepted, or there is no such variable.
 
-    For example::
+    For example:
 
         Sandbox(policy, secrets=[Secret("API_KEY", hosts=["api.example.com"])])
     """
