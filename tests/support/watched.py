@@ -54,10 +54,12 @@ def descendants():
 
 
 class Watched(threading.Thread):
-    """Watches the descendants of this process until `told` is called."""
+    """Watches the processes that this one starts from now on, until `told` is called."""
 
     def __init__(self):
         super().__init__(daemon=True)
+        #: Those of other tests, such as a fork server.
+        self._before = {(each.number, each.started) for each in descendants()}
         self._over = threading.Event()
         self._most = Counter()
         self._seconds = {}
@@ -88,7 +90,11 @@ class Watched(threading.Thread):
         return {**self._most, "cores": cores}
 
     def _look(self):
-        found = [each for each in descendants() if not each.has_ended]
+        found = [
+            each
+            for each in descendants()
+            if not each.has_ended and (each.number, each.started) not in self._before
+        ]
         self._most |= Counter(
             processes=len(found),
             tasks=sum(each.tasks for each in found),
