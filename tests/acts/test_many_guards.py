@@ -1,6 +1,7 @@
 """Acts of native code in threads and tasks of different guards: no verdict is another guard's."""
 
 import asyncio
+import atexit
 import contextvars
 import errno
 import threading
@@ -78,6 +79,17 @@ class TestWhatIsLeftOfAGuard:
             assert acts.act("open", tmp_path / "a", thread="native") == errno.EACCES
         assert acts.act("open", tmp_path / "b", thread="native") == 0
         assert kept.run(acts.act, "open", tmp_path / "c", thread="attached") == errno.EACCES
+
+    def test_another_guard_after_it(self, acts, perms, tmp_path):
+        """What is kept for the end of the process gives the threads no rights, and no denials."""
+        with perms() as before:
+            atexit.register(int)
+        strict = Policy(write=[], native=True)
+        with strict.guard()() as guard:
+            assert acts.act("open", tmp_path / "ok", thread="native") == errno.EACCES
+        assert [denied.path for denied in guard.violations] == [str(tmp_path / "ok")]
+        assert before.violations == []
+        atexit.unregister(int)
 
     def test_a_thread_that_waits(self, acts, perms, tmp_path):
         """As the monitor of tqdm does, for as long as the process lasts."""

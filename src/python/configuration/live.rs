@@ -122,8 +122,8 @@ impl Live {
         self.released.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn is_in_force(&self) -> bool {
-        self.guards.load(Ordering::Relaxed) != 0
+    fn is_released(&self) -> bool {
+        self.released.load(Ordering::Relaxed) != 0
     }
 
     fn has_open_block(&self) -> bool {
@@ -140,16 +140,12 @@ impl Live {
         }
     }
 
-    /// Hands on those that a thread which Python does not know may act for, the last one last: all
-    /// that have guards in force. Where no block is open, what goes on after one acts, and else the
-    /// host: then those alone whose threads are in native code.
+    /// Hands on those that a thread which Python does not know may act for, the last one last. After
+    /// its block, a guard may only be one of them while a thread under it is in native code.
     pub fn with_all<R>(look: impl FnOnce(&mut dyn Iterator<Item = &Arc<Self>>) -> R) -> R {
         let all = ALL.load();
         let all = all.as_deref().map_or(&[][..], |all| all);
-        let is_open = all.iter().any(|live| live.has_open_block());
-        look(&mut all.iter().filter(|live| {
-            live.is_in_force() && (is_open || live.released.load(Ordering::Relaxed) != 0)
-        }))
+        look(&mut all.iter().filter(|live| live.has_open_block() || live.is_released()))
     }
 }
 
