@@ -268,10 +268,13 @@ pub fn enter(
     let active = Bound::new(py, active)?;
     let place = WithPlace::here(py);
     // Last: any error before leaves no guard in force.
-    let token = raw::context_var_set(var(py)?, active.as_any()).or_else(|error| {
-        undo(py, &active)?;
-        Err(error)
-    })?;
+    let token = match raw::context_var_set(var(py)?, active.as_any()) {
+        Ok(token) => token,
+        Err(error) => {
+            undo(py, &active)?;
+            return Err(error);
+        }
+    };
     Ok(Entered { active: active.unbind(), token: token.unbind(), place })
 }
 
