@@ -272,8 +272,7 @@ def _json_extent(data: bytes) -> tuple[int, int]:
 def _native_tables() -> tuple[int, int, int] | None:
     """The entries of native libraries' tables that are replaced, and those that could not be.
 
-    The third number is the nanoseconds that it took. ``None`` before the first guard, and where
-    native code is not judged.
+    The third number is the nanoseconds that it took. ``None`` before the first guard.
     """
 
 def _hold_sockets(roots: Sequence[_Path], directory: _Path, is_alone: bool) -> None:
@@ -281,7 +280,7 @@ def _hold_sockets(roots: Sequence[_Path], directory: _Path, is_alone: bool) -> N
 
     This holds for the threads and programs that it starts too. Its current directory is another one
     from now on, if the system lets a thread have its own, and it has no privileges (capabilities)
-    any more. Linux alone.
+    any more.
 
     With ``is_alone`` they are moved into an empty network of their own, if the system lets it: it
     takes a privilege, ``CAP_SYS_ADMIN``. `OSError` if the kernel refuses.

@@ -169,8 +169,7 @@ impl Policy {
     /// Returns whether all native code may be called: the policy says so, or lets ordinary packages
     /// act where their acts are judged.
     pub fn calls_all_native(&self) -> bool {
-        self.native == Some(Choice::All(true))
-            || (cfg!(judges_native) && self.rest.packages.have_all())
+        self.native == Some(Choice::All(true)) || self.rest.packages.have_all()
     }
 
     /// The native modules that may be called; `None` if the rules alone decide.

@@ -7,9 +7,6 @@ use ahash::AHashSet;
 use crate::policy::files::fs::{FileSystem, PathBuf};
 use crate::policy::files::path::{self, Base};
 
-/// The separator between the directories of a `PATH`.
-const SEPARATOR: u8 = if cfg!(windows) { b';' } else { b':' };
-
 /// The programs that may be started.
 #[derive(Clone, Debug, Default)]
 pub enum Commands {
@@ -75,7 +72,7 @@ pub fn own_path() -> Vec<u8> {
 /// Returns the program that a name starts, by the directories of a `PATH`: the first that can be
 /// executed (execvp(3)). An empty directory is the current one.
 pub fn find(fs: &impl FileSystem, name: &[u8], search: &[u8]) -> Option<PathBuf> {
-    search.split(|&byte| byte == SEPARATOR).find_map(|directory| {
+    search.split(|&byte| byte == b':').find_map(|directory| {
         let mut candidate =
             PathBuf::from_slice(if directory.is_empty() { b"." } else { directory });
         candidate.push(b'/');

@@ -2,13 +2,10 @@
 
 import errno
 import os
-import sys
 
 import pytest
 
 from fastaudit_rs import Policy
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs tables of ELF objects")
 
 START = ("system", "popen", "posix_spawn", "posix_spawnp", "pidfd_spawn", "pidfd_spawnp")
 EXECUTE = ("execve", "execv", "execvp", "execl", "execlp", "execle", "syscall execve")

@@ -153,7 +153,6 @@ class TestChildrenOfTheGuard:
             os.kill(-child.pid, signal.SIGTERM)
             assert child.wait(5) == -signal.SIGTERM
 
-    @pytest.mark.skipif(sys.platform != "linux", reason="told by proc(5)")
     def test_what_it_started(self, guard):
         with guard:
             child = subprocess.Popen(["sh", "-c", "sleep 30 & echo $!; wait"], stdout=-1, text=True)

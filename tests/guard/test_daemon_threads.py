@@ -202,7 +202,6 @@ def end(program):
         tries -= 1
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="has no named pipes")
 @pytest.mark.parametrize(
     "work", [*GUARDED, *(pytest.param(work, marks=pytest.mark.slow) for work in WORK)]
 )

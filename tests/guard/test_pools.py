@@ -484,7 +484,6 @@ class TestDenied:
         assert "AuditDenied" in errors
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/dev/shm")
 class TestSharedMemory:
     """Shared memory of others is not the guard's."""
 

@@ -107,7 +107,6 @@ class TestPrograms:
         assert done.returncode == 1
         assert done.stderr.splitlines()[-1].startswith("SyntaxError")
 
-    @pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
     def test_interrupts(self, command):
         done = command("run", "-c", "raise KeyboardInterrupt")
         assert done.returncode == -signal.SIGINT
@@ -147,7 +146,6 @@ class TestPermissions:
         assert os.listdir() == []
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="has another shell")
 @pytest.mark.slow
 def test_the_page(places):
     """The page docs/shell.md shows what is printed."""
@@ -176,10 +174,9 @@ class TestDoctor:
         found = {line[4:23].strip(): (line[:2], line[23:]) for line in done.stdout.splitlines()}
         assert found["writing elsewhere"] == ("ok", "is stopped")
         assert found["pytest"] == ("ok", "guards in tests")
-        if sys.platform == "linux":
-            assert found["seccomp"][1].endswith("sandboxes")
-            assert found["Landlock"][1].endswith("policy.call and sandboxes")
-            assert found["native acts"] == ("ok", "judged")
+        assert found["seccomp"][1].endswith("sandboxes")
+        assert found["Landlock"][1].endswith("policy.call and sandboxes")
+        assert found["native acts"] == ("ok", "judged")
         watched = ("ok", "watched") if sys.version_info >= (3, 12) else ("--", "not watched")
         assert found["native calls"][0] == watched[0]
         assert found["native calls"][1].startswith(watched[1])
@@ -219,7 +216,6 @@ print(json.dumps([may, told, [vars(found) for found in doctor.findings()]]))
         shown = capsys.readouterr().out
         assert "--  sandbox            does not work: the kernel cannot hold the policy" in shown
 
-    @pytest.mark.skipif(sys.platform != "linux", reason="Landlock is of Linux")
     @pytest.mark.parametrize(
         ("version", "state", "text"),
         [

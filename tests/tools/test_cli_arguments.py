@@ -158,7 +158,6 @@ class TestWrongOptions:
         assert "--help" in command("run", "-h").stdout
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="has no pseudo-terminals")
 def test_in_a_terminal(places):
     """The module gets its own options, the terminal and what is typed, also with `-u`."""
     import pty

@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-#[cfg(unix)]
 use super::arguments::UNIX_FAMILY;
 use super::arguments::{Arguments, Named};
 use super::arguments::{Host, is_internet, is_number, is_own_name};
@@ -15,7 +14,6 @@ use crate::policy::network::{Destination, HostRules, Network, Part, Reach};
 use crate::policy::operation::{Operation, Why};
 use crate::policy::rules::NetworkEvent;
 
-#[cfg(unix)]
 use crate::policy::files::path;
 
 /// The family or the kind of a socket that CPython chooses: that of a stream of the internet.
@@ -140,7 +138,6 @@ impl<S: Surroundings> Judge<'_, S> {
         let Some((family, fd)) = self.args().socket(0) else {
             return Some(Part::All);
         };
-        #[cfg(unix)]
         if family == UNIX_FAMILY {
             return self.unix_used(kind);
         }
@@ -230,7 +227,6 @@ impl<S: Surroundings> Judge<'_, S> {
         }
     }
 
-    #[cfg(unix)]
     fn unix_used(&self, kind: NetworkEvent) -> Option<Part> {
         let Some(path) = self.args().socket_name(1) else {
             return Some(Part::Unix);
@@ -254,7 +250,6 @@ impl<S: Surroundings> Judge<'_, S> {
     }
 
     /// Returns whether a socket is in the guard's temporary directory, where nobody else's is.
-    #[cfg(unix)]
     fn is_of_guard(&self, path: &[u8], operation: Operation<'_>) -> bool {
         let landing = path::resolve(self.0.fs(), path, Base::CurrentDir);
         landing.is_some_and(|landing| self.0.policy().is_temporary(&landing))

@@ -208,10 +208,7 @@ impl<'py> Surroundings for Event<'_, 'py> {
     }
 
     fn has_only_unix_sockets(&self) -> bool {
-        #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-        return crate::kernel::filter::has_only_unix_sockets();
-        #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-        false
+        crate::kernel::filter::has_only_unix_sockets()
     }
 
     fn look_up(&self, name: &str, family: i64) -> Vec<IpAddr> {

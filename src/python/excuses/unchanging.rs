@@ -3,7 +3,6 @@
 //! source of text. And signals to processes that were started under the guard.
 
 use pyo3::prelude::*;
-#[cfg(target_os = "linux")]
 use pyo3::types::{PyFrozenSet, PyList, PySet};
 use pyo3::types::{PyInt, PyTuple};
 use rustix::io::Errno;
@@ -28,7 +27,6 @@ pub fn changes_nothing(event: &Event<'_, '_>) -> bool {
         b"signal.raise_signal" => number(0).is_some_and(is_ignored),
         b"os.nice" => number(0) == Some(0),
         b"os.setpriority" => is_priority(number(0), number(1), number(2)),
-        #[cfg(target_os = "linux")]
         b"os.sched_setaffinity" => are_processors(number(0), event.argument(1)),
         // As `import ctypes` does. The program is loaded as it is; finding a function in it has an
         // event of its own.
@@ -97,7 +95,6 @@ fn is_priority(which: Option<i32>, who: Option<i32>, priority: Option<i32>) -> b
 }
 
 /// True for the processors of this process. Objects but plain numbers may differ the next time.
-#[cfg(target_os = "linux")]
 fn are_processors(pid: Option<i32>, given: Option<Bound<'_, PyAny>>) -> bool {
     let (Some(pid), Some(given)) = (pid.filter(|pid| is_own(*pid)), given) else {
         return false;
@@ -172,7 +169,6 @@ pub fn signals_own(event: &Event<'_, '_>) -> bool {
         b"os.kill" if target > 0 => is_started(event, target),
         b"os.kill" if target < -1 => leads_group(event, target.checked_neg()),
         b"os.killpg" => leads_group(event, Some(target)),
-        #[cfg(target_os = "linux")]
         b"signal.pidfd_send_signal" => crate::kernel::started::process_of(target)
             .is_some_and(|pid| event.config.started.started(pid)),
         _ => false,
@@ -180,13 +176,10 @@ pub fn signals_own(event: &Event<'_, '_>) -> bool {
 }
 
 /// Returns whether each child of this process was started under the guard, so that the status of no
-/// other child is taken from whoever waits for it. If the system does not tell, returns true except
-/// on Linux.
+/// other child is taken from whoever waits for it.
 pub fn waits_for_own(event: &Event<'_, '_>) -> bool {
-    match crate::kernel::started::children() {
-        Some(children) => children.into_iter().all(|child| event.config.started.has(child)),
-        None => cfg!(not(target_os = "linux")),
-    }
+    let children = crate::kernel::started::children();
+    children.is_some_and(|all| all.into_iter().all(|child| event.config.started.has(child)))
 }
 
 fn is_started(event: &Event<'_, '_>, pid: i32) -> bool {
