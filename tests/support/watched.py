@@ -5,10 +5,14 @@ import os
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
 #: The time between two looks, in seconds.
 INTERVAL = 0.02
+
+#: The command line of this process.
+OWN = Path("/proc/self/cmdline").read_bytes()
 
 #: The fields of /proc/PID/stat after the name of the program: proc_pid_stat(5).
 STATE, PARENT, TASKS, STARTED, PAGES = 0, 1, 17, 19, 21
@@ -24,6 +28,8 @@ class Process(NamedTuple):
     seconds: float
     megabytes: int
     has_ended: bool
+    #: Whether it is a copy of this process, with its memory, that runs no other program yet.
+    is_copy: bool
 
     @property
     def files(self):
@@ -36,8 +42,10 @@ def descendants():
     """The processes that this one started, and those that they did; also those that have ended."""
     children = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
+        with contextlib.suppress(OSError):
+            # First: the memory is looked at no earlier.
+            is_copy = Path(f"/proc/{name}/cmdline").read_bytes() == OWN
+            fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
             one = Process(
                 number=int(name),
                 started=int(fields[STARTED]),
@@ -45,6 +53,7 @@ def descendants():
                 seconds=sum(map(int, fields[TIMES])) / os.sysconf("SC_CLK_TCK"),
                 megabytes=int(fields[PAGES]) * os.sysconf("SC_PAGESIZE") >> 20,
                 has_ended=fields[STATE] in "ZX",
+                is_copy=is_copy,
             )
             children.setdefault(int(fields[PARENT]), []).append(one)
     found = children.pop(os.getpid(), [])
@@ -98,7 +107,7 @@ class Watched(threading.Thread):
         self._most |= Counter(
             processes=len(found),
             tasks=sum(each.tasks for each in found),
-            megabytes=max((each.megabytes for each in found), default=0),
+            megabytes=max((each.megabytes for each in found if not each.is_copy), default=0),
             files=max((each.files for each in found), default=0),
         )
         self._seconds |= {(each.number, each.started): each.seconds for each in found}
