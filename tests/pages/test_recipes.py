@@ -197,4 +197,6 @@ def test_solveit(tmp_path):
     done = programs.run(
         [peers.python(), RECIPES / "solveit.py"], env=peers.environment(tmp_path), cwd=tmp_path
     )
-    assert (done.stdout, done.stderr) == (shown("solveit"), "")
+    # A package of safepyrun's writes this file each time, with a directory that may be gone.
+    errors = [line for line in done.stderr.splitlines() if "pyskills.pth" not in line]
+    assert (done.stdout, errors) == (shown("solveit"), [])
