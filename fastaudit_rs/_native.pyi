@@ -519,9 +519,9 @@ class Policy:
 
     Args:
         write: Where may be written: an iterable of paths (``str``, ``bytes`` or ``os.PathLike``,
-            UTF-8), or ``None`` for anywhere. Nowhere by default. ``'.'`` is the current directory
-            at the time of each check, ``'~'`` the home directory; all others are resolved when a
-            guard is made. A path approves itself and everything below it.
+            UTF-8), or ``None`` for anywhere. Nowhere by default. ``'.'`` is the current directory,
+            ``'~'`` the home directory; all are resolved when a guard is made. A path approves
+            itself and everything below it.
         read: Where may be read, likewise; anywhere by default. The standard library and installed
             packages, from which modules are imported, can always be read.
         block: Paths that nothing may read or write, whatever ``write`` and ``read`` say;
@@ -1166,7 +1166,7 @@ class AuditCfg:
     oks: Final[tuple[str, ...]]
     """The approved roots, resolved when the guard was made.
 
-    ``'.'`` is the current directory at the time of each check.
+    ``'.'``, of `mk_audit` alone, is the current directory at the time of each check.
     """
     before_deny: Final[_BeforeDeny | None]
     """The callback that may allow a denied event."""

@@ -41,6 +41,8 @@ pub struct Policy {
     pub(super) rules: RuleSet,
     /// True if a root approves its own entry, not just the entries below it.
     pub(super) approves_root_entries: bool,
+    /// True if any directory may become the current one, as no root follows it.
+    pub(super) any_directory: bool,
     /// The rules while an allowed package is imported: the same at all places.
     pub(super) while_importing: Option<Box<Policy>>,
 }
@@ -124,6 +126,11 @@ impl Policy {
     /// Returns whether a root approves its own entry, not just the entries below it.
     pub fn approves_root_entries(&self) -> bool {
         self.approves_root_entries
+    }
+
+    /// Returns whether any directory may become the current one.
+    pub fn allows_any_directory(&self) -> bool {
+        self.any_directory
     }
 
     /// The files that govern the code.

@@ -70,8 +70,9 @@ impl<S: Surroundings> Judge<'_, S> {
     pub(super) fn network(&self, kind: NetworkEvent) -> Result<(), S::Error> {
         // Without an address, it sends only to a place that the socket is connected to already.
         let is_connected = kind == NetworkEvent::Send && self.args().is_none(1);
+        let is_numeric = kind == NetworkEvent::LookUpAddress && self.0.is_numeric();
         let denied = match self.0.policy().network() {
-            _ if is_connected => None,
+            _ if is_connected || is_numeric => None,
             Network::Open if !self.0.records() => None,
             Network::Closed if !self.0.records() => Some(Part::All),
             network => self.part_that_denies(kind, network.rules()),

@@ -52,7 +52,11 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
                 })?;
             }
             Rule::ChangeDirectory => self.at(0, Base::CurrentDir, |to| {
-                self.note(Operation::ChangeDirectory { to, left: None }, &mut lacks);
+                let operation = match self.policy.allows_any_directory() {
+                    true => Operation::Look(to),
+                    false => Operation::ChangeDirectory { to, left: None },
+                };
+                self.note(operation, &mut lacks);
             })?,
             Rule::Symlink => {
                 let base = self.args.base(Some(2));

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyList, PyString, PyTuple};
 
 use crate::policy::commands::{self, own_path};
+use crate::policy::files::current;
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
@@ -18,6 +19,7 @@ use crate::policy::written::values::{Choice, Where};
 use crate::policy::written::wording::HintStyle;
 use crate::policy::{Blocked, Roots};
 use crate::python::configuration::allowed::{Allowed, ApprovedRoots, expanded, packages, read_oks};
+use crate::python::cpython::ffi as raw;
 use crate::python::importing::imports;
 
 pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<HintStyle>) -> PyResult<Allowed> {
@@ -110,6 +112,11 @@ pub fn unix_roots(py: Python<'_>, rules: &NetworkRules) -> PyResult<Option<Roots
 }
 
 pub fn roots(py: Python<'_>, paths: &[String]) -> PyResult<ApprovedRoots> {
+    let path = |path: &String| match (path.as_str(), current::directory(&Os)) {
+        (".", Some(current)) => raw::fs_decode(py, &current),
+        _ => Ok(PyString::new(py, path)),
+    };
+    let paths = paths.iter().map(path).collect::<PyResult<Vec<_>>>()?;
     read_oks(PyList::new(py, paths)?.as_any())
 }
 
