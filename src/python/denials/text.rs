@@ -184,6 +184,10 @@ fn lossy(text: Bound<'_, PyString>) -> String {
 
 fn shown_at(args: &Bound<'_, PyTuple>, index: usize) -> PyResult<String> {
     let arg = args.get_item(index)?;
+    if arg.is_none() {
+        // The current directory, as `os.listdir()` and `shutil.unpack_archive()` have it.
+        return Ok("'.'".to_owned());
+    }
     let arg = simple::text(&arg)?.map_or(arg, Bound::into_any);
     Ok(cut(&shown(&arg)?.to_string_lossy()))
 }

@@ -115,6 +115,10 @@ impl<'py> Surroundings for Event<'_, 'py> {
         event::call_note().follows
     }
 
+    fn is_numeric(&self) -> bool {
+        event::call_note().is_numeric
+    }
+
     fn first_dir(&self) -> Option<&[u8]> {
         self.active.first_dir()
     }

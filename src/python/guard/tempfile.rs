@@ -193,14 +193,21 @@ impl Ask {
         };
         // It keeps its directory for the whole process, beyond the guard.
         let is_kept = imports::is_in_function(py, "multiprocessing.util", &["get_temp_dir"])?;
-        let own = match is_kept || all_may_use(&guards, &usual) {
+        let may_use = all_may_use(&guards, &usual);
+        let own = match is_kept || may_use {
             true => None,
             false => own_directory(&guards),
         };
-        Ok(Some(match (own, set) {
-            (None, Some(set)) => set,
-            (own, _) => raw::fs_decode(py, &own.unwrap_or(usual))?.into_any(),
-        }))
+        Ok(match (own, set) {
+            (None, Some(set)) => Some(set),
+            (None, None) if may_use => None,
+            // The same object each time, as without a guard.
+            (own, _) => {
+                let path = raw::fs_decode(py, &own.unwrap_or(usual))?;
+                let text = path.to_str().map(|text| PyString::intern(py, text));
+                Some(text.unwrap_or(path).into_any())
+            }
+        })
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
