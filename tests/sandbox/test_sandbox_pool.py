@@ -138,9 +138,14 @@ class TestWorker:
             import ctypes, json, os, sys, threading, time
             from fastaudit_rs import Limits, Sandbox
             from sandboxes import LOOSE
+            def children_of(task):
+                try:
+                    return open(f"/proc/self/task/{task}/children").read()
+                except FileNotFoundError:  # A thread that has ended meanwhile.
+                    return ""
             def left():
                 tasks = os.listdir("/proc/self/task")
-                children = [open(f"/proc/self/task/{task}/children").read() for task in tasks]
+                children = map(children_of, tasks)
                 return [len(os.listdir("/proc/self/fd")), len(tasks), *sorted(children)[-1:]]
             # libffi keeps its own file open from the first callback on, of which the kernel part
             # makes some.
