@@ -133,11 +133,10 @@ fn fields(rule: Option<Rule>) -> &'static str {
 fn excused(event: &str) -> &'static str {
     match event {
         "os.wait" => ", unless all children were started under the guard",
-        "os.killpg" => ", except signal 0 and processes started under the guard",
-        "os.kill" | "signal.pidfd_send_signal" => {
-            ", except signal 0, ignored signals and processes started under the guard"
+        "os.kill" | "os.killpg" | "signal.pidfd_send_signal" => {
+            ", except signal 0 and processes started under the guard"
         }
-        "signal.raise_signal" | "signal.pthread_kill" => ", except ignored signals",
+        "signal.raise_signal" => ", except ignored signals",
         "os.nice" => ", except 0",
         "resource.setrlimit" | "resource.prlimit" => ", except the current values",
         _ => "",

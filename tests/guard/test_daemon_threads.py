@@ -128,7 +128,7 @@ HOST_WORK = {
     "its error": "call(tool)",
     "a decorated function": "policy.guard(monitor_calls=False)()(typed)()",
     "a denial's values": "denial().to_dict()",
-    "an explanation": "str(policy.explain('os.remove', '/none/such', -1))",
+    "an explanation": "str(policy.explain('os.mkdir', '/none/such', 0, -1))",
     "a wrong argument": "call(Policy, wirte=['.'])",
     "a question": "policy.guard(on_ask=no, monitor_calls=False)()(remove)()",
 }
@@ -157,7 +157,7 @@ def call(function, **names):
 
 def remove():
     try:
-        os.remove("/none/such")
+        os.mkdir("/none/such")
     except AuditDenied as denied:
         return denied
 

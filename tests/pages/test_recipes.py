@@ -83,7 +83,7 @@ def test_mcp_server(tmp_path):
 
 class TestSmolagents:
     CODES = (
-        "import os\nos.remove('/srv/data.csv')",
+        "open('/srv/data.csv', 'w')",
         "with open('primes.txt', 'w') as file:\n    file.write('2 3 5')\nprint('saved')\n1 + 1",
         "final_answer(open('primes.txt').read())",
     )
@@ -107,7 +107,7 @@ class TestSmolagents:
         with recipe("smolagents_executor").make_agent(Scripted(), place) as agent:
             assert agent.run("Save the primes.") == "2 3 5"
             denied, saved = agent.memory.steps[1:3]
-        assert "remove the file '/srv/data.csv': not in " in str(denied.error)
+        assert "open the file '/srv/data.csv' for writing: not in " in str(denied.error)
         assert saved.error is None
         assert "saved" in saved.observations and "2" in saved.observations
         assert Path("primes.txt").exists() is (place == "here")

@@ -49,18 +49,20 @@ class TestCell:
         assert (tmp_path / "out.txt").exists()
 
     def test_in_code_that_it_calls(self, run, tmp_path):
-        run("import shutil\ndef clean():\n    shutil.rmtree('/srv/data')")
-        ran = run("%%audit\n\nclean()")
+        run("import os\ndef save():\n    os.mkdir('/srv/data')")
+        ran = run("%%audit\n\nsave()")
         lines = ran.error.splitlines()
-        operation = "remove the directory tree '/srv/data'"
-        assert lines[0] == f"AuditDenied: Denied: {operation}: nothing may be written"
-        assert lines[1].endswith(", line 3, in clean")
-        assert lines[2] == "    shutil.rmtree('/srv/data')"
+        assert (
+            lines[0]
+            == "AuditDenied: Denied: make the directory '/srv/data': nothing may be written"
+        )
+        assert lines[1].endswith(", line 3, in save")
+        assert lines[2] == "    os.mkdir('/srv/data')"
         assert len(lines) == 5
 
     def test_all_frames_where_they_are_asked_for(self, run):
         run("%xmode Verbose")
-        ran = run("%%audit\nimport shutil\nshutil.rmtree('/srv/data')")
+        ran = run("%%audit\nimport shutil\nshutil.copyfile('/etc/hosts', '/srv/hosts')")
         assert "Traceback (most recent call last)" in ran.error
         assert "shutil.py" in ran.error
         assert "notebook.py" not in ran.error
@@ -482,12 +484,8 @@ class TestSession:
         # An expression in it is the cell's, and guarded. IPython swallows its error.
         assert "denied: open x, at " in run("%cd -q {open(chr(120), chr(119)).name}").err
         ran = run("x = 1\n%cd /srv")
-        assert ran.out.startswith("Denied: change to the directory '/srv': not in ")
-        # IPython itself prints the error.
-        assert len(ran.out.splitlines()) <= 5
-        assert run("import os; os.chdir('/srv')").error.startswith(
-            "AuditDenied: Denied: change to the directory"
-        )
+        assert (ran.out, ran.status) == ("/srv\n", "ok")
+        assert run("open('out.txt', 'w')").error.startswith("AuditDenied")
 
     def test_profiling(self, run):
         run("%audit on")

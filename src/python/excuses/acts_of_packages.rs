@@ -1,6 +1,7 @@
 //! Acts that are denied to guarded code, but not to installed packages as they do their work:
-//! giving a function another body or defaults, and calling a library by `ctypes`. Under a policy,
-//! guarded code may give its own functions a body, and any function defaults.
+//! giving a function another body or defaults, keeping the directories that were current, and
+//! calling a library by `ctypes`. Under a policy, guarded code may give its own functions a body, and
+//! any function defaults.
 
 use std::path::Path;
 
@@ -33,6 +34,7 @@ const CTYPES: &str = "ctypes";
 pub fn is_one(event: &Event<'_, '_>) -> PyResult<bool> {
     match event.name.to_bytes() {
         b"object.__setattr__" => sets_function(event),
+        b"open" => keeps_directories(event),
         b"ctypes.dlopen" => loads_own_library(event),
         b"fastaudit.call" => calls_library(event),
         name if BY_ADDRESS.contains(&name) => comes_through_ctypes(event),
@@ -70,6 +72,12 @@ fn is_of_same_globals(event: &Event<'_, '_>, frame: &Bound<'_, PyFrame>) -> PyRe
     let py = function.py();
     let globals = function.attr(intern!(py, "__globals__"))?;
     Ok(globals.is(&frame.attr(intern!(py, "f_globals"))?))
+}
+
+/// The file in which IPython keeps the directories that `%cd` went to.
+fn keeps_directories(event: &Event<'_, '_>) -> PyResult<bool> {
+    let is_it = event.text(0).is_some_and(|path| path.to_string_lossy().ends_with("/db/dhist"));
+    Ok(is_it && imports::is_called_by(event.args.py(), "IPython.core.magics.osm", &["cd"])?)
 }
 
 /// A library that is among the files of a package whose native code may be called.

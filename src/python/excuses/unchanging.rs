@@ -197,7 +197,11 @@ pub fn signals_own(event: &Event<'_, '_>) -> PyResult<bool> {
     if signal == 0 {
         return Ok(true);
     }
-    let to_itself = || is_met(event, signal);
+    // Guards of `mk_audit` deny it, as `fastaudit` does.
+    let to_itself = || match event.config.is_of_policy() {
+        true => is_met(event, signal),
+        false => Ok(is_raised && is_ignored(signal)),
+    };
     // A thread's identifier is no `i32`, and always one of this process.
     if is_raised || event.name == c"signal.pthread_kill" {
         return to_itself();
@@ -218,13 +222,9 @@ pub fn signals_own(event: &Event<'_, '_>) -> PyResult<bool> {
     }
 }
 
-/// Returns whether a signal to this process is ignored, or calls a function of guarded code. Guards
-/// of `mk_audit` deny the latter, as `fastaudit` does.
+/// Returns whether a signal to this process is ignored, or calls a function of guarded code.
 fn is_met(event: &Event<'_, '_>, signal: i32) -> PyResult<bool> {
-    if is_ignored(signal) {
-        return Ok(true);
-    }
-    Ok(event.config.is_of_policy() && callbacks_later::is_handled(event.args.py(), signal)?)
+    Ok(is_ignored(signal) || callbacks_later::is_handled(event.args.py(), signal)?)
 }
 
 /// Returns whether each child of this process was started under the guard, so that the status of no

@@ -193,14 +193,12 @@ impl Ask {
         };
         // It keeps its directory for the whole process, beyond the guard.
         let is_kept = imports::is_in_function(py, "multiprocessing.util", &["get_temp_dir"])?;
-        let may_use = all_may_use(&guards, &usual);
-        let own = match is_kept || may_use {
+        let own = match is_kept || all_may_use(&guards, &usual) {
             true => None,
             false => own_directory(&guards),
         };
         Ok(match (own, set) {
             (None, Some(set)) => Some(set),
-            (None, None) if may_use => None,
             // The same object each time, as without a guard.
             (own, _) => {
                 let path = raw::fs_decode(py, &own.unwrap_or(usual))?;
