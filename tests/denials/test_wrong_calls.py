@@ -111,7 +111,7 @@ FIELDS = [
     ("Policy(env={'A': 'b'})", "write ['A']"),
     ("Policy(network=['pypi.org'])", "write Network(hosts=['pypi.org'])"),
     ("Policy(network='pypi.org')", "write Network(hosts=['pypi.org'])"),
-    ("Policy(network={'hosts': []})", "write Network(**fields)"),
+    ("Policy(network={'host': []})", "'host'"),
     ("Policy(threads=True)", "write threads='inherit'"),
     ("Policy(threads=False)", "write threads='deny'"),
     ("Policy(unknown_events=False)", "write unknown_events='deny'"),
