@@ -60,6 +60,40 @@ class TestCell:
         assert lines[2] == "    os.mkdir('/srv/data')"
         assert len(lines) == 5
 
+    def test_a_task_that_is_denied_after_its_cell(self, run):
+        """It is told below the cell that started it."""
+        code = """%%audit
+import asyncio
+async def later():
+    await asyncio.sleep(0.1)
+    open('/srv/x', 'w')
+task = asyncio.create_task(later())
+"""
+        request = run.client.execute(code)
+        assert run.finish(request).status == "ok"
+        told = run.wait_for_output(request)
+        assert told.startswith("denied: open /srv/x, at Cell In[")
+        assert told.endswith(", line 5; to allow it: %%audit --write /srv/x\n")
+        run("await asyncio.wait([task]); task.exception()")
+
+    def test_a_traceback_shows_its_line_as_it_was_written(self, run):
+        ran = run("%%audit --write out\n1 / 0")
+        assert "1 %%audit --write out\n" in ran.error and "run_line_magic" not in ran.error
+
+    def test_a_place_that_is_not_there(self, run, tmp_path):
+        ran = run("%%audit --write none/a\n1")
+        assert ran.err == f"%%audit: write: there is no '{tmp_path}/none/a'\n"
+
+    def test_names_in_its_line(self, run, tmp_path):
+        """They stand for texts and paths of the notebook; nothing is evaluated."""
+        run("from pathlib import Path\nPLACE, OTHER = 'made', Path('other')\nPLACES = []")
+        ran = run("%%audit --write {PLACE} --write $OTHER\nimport os\nos.mkdir('made')")
+        assert ran.status == "ok" and (tmp_path / "made").is_dir()
+        for name in ("{NONE}", "$NO_SUCH", "{PLACES}"):
+            ran = run(f"%%audit --write {name}\nos.mkdir('b')")
+            assert f"{name}: there is no text or path of this name" in ran.err
+        assert not (tmp_path / "b").exists()
+
     def test_all_frames_where_they_are_asked_for(self, run):
         run("%xmode Verbose")
         ran = run("%%audit\nimport shutil\nshutil.copyfile('/etc/hosts', '/srv/hosts')")
@@ -129,7 +163,7 @@ class TestCell:
 WRAPPED = {
     "urllib": (
         "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:9')",
-        "URLError from AuditDenied: Denied: look up the host",
+        "URLError from AuditDenied: Denied: connect to the address",
         "--net 127.0.0.1:9",
     ),
     "a direct one": (

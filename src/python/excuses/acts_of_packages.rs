@@ -34,7 +34,7 @@ const CTYPES: &str = "ctypes";
 pub fn is_one(event: &Event<'_, '_>) -> PyResult<bool> {
     match event.name.to_bytes() {
         b"object.__setattr__" => sets_function(event),
-        b"open" => keeps_directories(event),
+        b"open" | b"os.mkdir" => keeps_directories(event),
         b"ctypes.dlopen" => loads_own_library(event),
         b"fastaudit.call" => calls_library(event),
         name if BY_ADDRESS.contains(&name) => comes_through_ctypes(event),
@@ -74,9 +74,12 @@ fn is_of_same_globals(event: &Event<'_, '_>, frame: &Bound<'_, PyFrame>) -> PyRe
     Ok(globals.is(&frame.attr(intern!(py, "f_globals"))?))
 }
 
-/// The file in which IPython keeps the directories that `%cd` went to.
+/// The file in which IPython keeps the directories that `%cd` went to, and its directory.
 fn keeps_directories(event: &Event<'_, '_>) -> PyResult<bool> {
-    let is_it = event.text(0).is_some_and(|path| path.to_string_lossy().ends_with("/db/dhist"));
+    let is_it = event.text(0).is_some_and(|path| {
+        let path = path.to_string_lossy();
+        path.ends_with("/db/dhist") || path.ends_with("/db")
+    });
     Ok(is_it && imports::is_called_by(event.args.py(), "IPython.core.magics.osm", &["cd"])?)
 }
 
