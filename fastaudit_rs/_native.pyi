@@ -240,6 +240,9 @@ class _Interrupts:
 def _own_directory() -> bool:
     """Give this thread, and those that it starts, their own current directory; true on Linux."""
 
+def _directory() -> str:
+    """The directory that relative paths of a policy begin at; `FileNotFoundError` if it is gone."""
+
 def _run_in(
     context: Context,
     function: Callable[..., Any],
@@ -547,8 +550,8 @@ class Policy:
         native: Native modules from outside the standard library that may be called: ``False`` for
             none but those that ``mk_audit`` lets pass, ``True`` for all (calls are not watched
             then), or an iterable of modules. What native code does to files, which hosts it
-            reaches and which programs it starts is judged by the other fields (Linux on x86-64 and
-            aarch64). With ``'unjudged'`` all may be called, and nothing that they do is judged.
+            reaches and which programs it starts is judged by the other fields. With
+            ``'unjudged'`` all may be called, and nothing that they do is judged.
         on_violation: The answer to an operation that the policy does not allow: ``'raise'``; with
             the others it proceeds and is in ``guard.violations``: ``'warn'`` (`AuditWarning`),
             ``'log'`` (``logging.getLogger('fastaudit_rs')``, with ``to_dict()`` as the attribute
@@ -595,7 +598,7 @@ class Policy:
         native: bool | Literal["unjudged"] | Iterable[str] = False,
         on_violation: Literal["raise", "warn", "log"] | _OnViolation = "raise",
         imports: bool | Iterable[str] | dict[str, Any] = True,
-        network: bool | Network = True,
+        network: bool | Network | dict[str, Any] = True,
         packages: str | Iterable[str] = (),
     ) -> Policy: ...
     write: Final[tuple[str, ...] | None]

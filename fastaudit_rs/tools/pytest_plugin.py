@@ -145,7 +145,7 @@ def _marked(item: pytest.Item) -> Policy | Literal[False] | None:
         return False
     if policy is None:
         policy = item.config.stash[_run].base
-    if policy in Policy.PRESETS:
+    if isinstance(policy, str) and policy in Policy.PRESETS:
         policy = Policy.preset(policy)
     elif isinstance(policy, (str, os.PathLike)):
         policy = Policy.from_toml(item.config.rootpath / policy)

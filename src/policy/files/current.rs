@@ -1,7 +1,7 @@
-//! The directory that `'.'` stands for in a policy.
+//! The directory that relative paths of a policy begin at.
 //!
 //! Guarded code may change to any directory. If it leaves the process in one where it may not
-//! write, `'.'` of the next guard is the directory that it came from.
+//! write, those of the next guard begin at the directory that it came from.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(crate) fn note_left(fs: &impl FileSystem, to: &Resolved) {
     LEFT.store(Some(Arc::new(Left { from, to: PathBuf::from_slice(to.as_bytes()) })));
 }
 
-/// Returns the directory that `'.'` stands for; `None` if the current one was removed.
+/// Returns the directory; `None` if the current one was removed.
 pub fn directory(fs: &impl FileSystem) -> Option<PathBuf> {
     let now = fs.current_dir()?;
     Some(match &*LEFT.load() {

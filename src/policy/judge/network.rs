@@ -70,9 +70,13 @@ impl<S: Surroundings> Judge<'_, S> {
     pub(super) fn network(&self, kind: NetworkEvent) -> Result<(), S::Error> {
         // Without an address, it sends only to a place that the socket is connected to already.
         let is_connected = kind == NetworkEvent::Send && self.args().is_none(1);
-        let is_numeric = kind == NetworkEvent::LookUpAddress && self.0.is_numeric();
+        let looks_nothing_up = match kind {
+            NetworkEvent::LookUpAddress => self.0.is_numeric(),
+            NetworkEvent::LookUp => self.is_of_address(),
+            _ => false,
+        };
         let denied = match self.0.policy().network() {
-            _ if is_connected || is_numeric => None,
+            _ if is_connected || looks_nothing_up => None,
             Network::Open if !self.0.records() => None,
             Network::Closed if !self.0.records() => Some(Part::All),
             network => self.part_that_denies(kind, network.rules()),
@@ -115,6 +119,12 @@ impl<S: Surroundings> Judge<'_, S> {
                 self.address_used(kind, rules)
             }
         }
+    }
+
+    /// Returns whether only an address is asked for that is known, or all of this machine.
+    fn is_of_address(&self) -> bool {
+        let asks_for_name = self.0.event() == b"socket.gethostbyaddr";
+        !asks_for_name && matches!(self.args().host(0), Some(Host::Own | Host::Address(_)))
     }
 
     fn ask(&self, reach: Reach<'_>) -> Option<Part> {
