@@ -227,8 +227,7 @@ fn added_places(option: &str, own: &Where, wide: &Where) -> Option<String> {
 fn added_variables(own: &Choice, wide: &Choice) -> Option<String> {
     match own {
         Choice::All(true) => added("env", &["*".to_owned()], wide.names()),
-        Choice::All(false) => None,
-        Choice::Named(own) => added("env", own, wide.names()),
+        own => added("env", own.names(), wide.names()),
     }
 }
 
