@@ -730,6 +730,9 @@ class Policy:
     def _told_in(self, words: str, written: Policy | None = None, line: str = "") -> Policy:
         """The same policy, with another wording of hints than that of Python."""
 
+    def _begun_in(self, directory: str) -> Policy:
+        """The same policy where ``'.'`` is this directory."""
+
     def _shown(self) -> str:
         """The policy in one line, with only the fields that differ from their defaults."""
 
@@ -795,7 +798,7 @@ class Policy:
         Args:
             tools: Functions of the host that steps may call, by name, as if by `tool`.
             directory: Its first current directory, that of the process by default. If it is given,
-                `Result.changed` has the files that change in it, on Linux.
+                ``'.'`` in the policy is it, and `Result.changed` has the files that change in it.
             timeout: The seconds that a step may take.
             output: The bytes that a step may write to standard output and error, each.
             snapshots: The number of states that `Session.snapshot` keeps at a time.

@@ -65,9 +65,12 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         let mut target = name.target(self.args().base(path.dir_fd));
         match path.access {
             Access::Contents if matches!(target.name, Name::Descriptor(_)) => return Ok(()),
-            // `os.listdir()` and others read the current directory then, and
-            // `shutil.unpack_archive()` writes there.
-            Access::Read | Access::Place if self.args().is_none(path.path) => {
+            // `os.listdir()` and others read the current directory then.
+            Access::Read if self.args().is_none(path.path) => target.name = Name::Path(b"."),
+            // `shutil.unpack_archive()` writes there; fastaudit denies it.
+            Access::Place
+                if self.args().is_none(path.path) && self.0.policy().allows_any_directory() =>
+            {
                 target.name = Name::Path(b".");
             }
             _ => {}

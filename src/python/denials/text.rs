@@ -275,7 +275,16 @@ fn cut(text: &str) -> String {
 
 fn named_places(places: &Bound<'_, PyTuple>) -> PyResult<String> {
     let named = if places.len() > 2 * NAMED_PLACES { NAMED_PLACES } else { places.len() };
-    let mut text = joined(places.iter().take(named).map(|place| place.shown()))?;
+    let current = Os.current_dir();
+    let is_current = |place: &Bound<'_, PyAny>| {
+        let text = place.cast_exact::<PyString>().ok().and_then(|place| place.to_str().ok());
+        text.is_some_and(|text| current.as_deref() == Some(text.as_bytes()))
+    };
+    let py = places.py();
+    let mut text = joined(places.iter().take(named).map(|place| match is_current(&place) {
+        true => Ok(PyString::new(py, "'.'")),
+        false => place.shown(),
+    }))?;
     if places.len() > named {
         text.push_str(&format!(", … {} more", places.len() - named));
     }
