@@ -1,15 +1,8 @@
 //! Passes on PyO3's `Py_3_x` cfgs, for C-API functions that differ between CPython versions, and
-//! the docstrings of the stub, which `help()` shows: the macro `doc!` includes them. The cfg
-//! `judges_native` stands for the platforms where acts of native code are judged.
+//! the docstrings of the stub, which `help()` shows: the macro `doc!` includes them.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rustc-check-cfg=cfg(judges_native)");
-    let target = |part: &str| std::env::var(format!("CARGO_CFG_TARGET_{part}"));
-    let target = (target("OS"), target("ARCH"));
-    if let (Ok("linux"), Ok("x86_64" | "aarch64")) = (target.0.as_deref(), target.1.as_deref()) {
-        println!("cargo::rustc-cfg=judges_native");
-    }
     #[cfg(feature = "python")]
     {
         pyo3_build_config::use_pyo3_cfgs();

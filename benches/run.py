@@ -90,7 +90,7 @@ def measure(pythons: dict[str, Path], rounds: int, programs: str | None) -> Roun
 def machine(python: Path) -> dict[str, str]:
     """The machine that the figures are of."""
     cpu = platform.processor() or platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines() if sys.platform == "linux" else []:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             cpu = line.partition(":")[2].strip()
             break

@@ -240,6 +240,9 @@ class _Interrupts:
 def _own_directory() -> bool:
     """Give this thread, and those that it starts, their own current directory; true on Linux."""
 
+def _directory() -> str:
+    """The directory that relative paths of a policy begin at; `FileNotFoundError` if it is gone."""
+
 def _run_in(
     context: Context,
     function: Callable[..., Any],
@@ -272,8 +275,7 @@ def _json_extent(data: bytes) -> tuple[int, int]:
 def _native_tables() -> tuple[int, int, int] | None:
     """The entries of native libraries' tables that are replaced, and those that could not be.
 
-    The third number is the nanoseconds that it took. ``None`` before the first guard, and where
-    native code is not judged.
+    The third number is the nanoseconds that it took. ``None`` before the first guard.
     """
 
 def _hold_sockets(roots: Sequence[_Path], directory: _Path, is_alone: bool) -> None:
@@ -281,7 +283,7 @@ def _hold_sockets(roots: Sequence[_Path], directory: _Path, is_alone: bool) -> N
 
     This holds for the threads and programs that it starts too. Its current directory is another one
     from now on, if the system lets a thread have its own, and it has no privileges (capabilities)
-    any more. Linux alone.
+    any more.
 
     With ``is_alone`` they are moved into an empty network of their own, if the system lets it: it
     takes a privilege, ``CAP_SYS_ADMIN``. `OSError` if the kernel refuses.
@@ -520,9 +522,9 @@ class Policy:
 
     Args:
         write: Where may be written: an iterable of paths (``str``, ``bytes`` or ``os.PathLike``,
-            UTF-8), or ``None`` for anywhere. Nowhere by default. ``'.'`` is the current directory
-            at the time of each check, ``'~'`` the home directory; all others are resolved when a
-            guard is made. A path approves itself and everything below it.
+            UTF-8), or ``None`` for anywhere. Nowhere by default. ``'.'`` is the current directory,
+            ``'~'`` the home directory; all are resolved when a guard is made. A path approves
+            itself and everything below it.
         read: Where may be read, likewise; anywhere by default. The standard library and installed
             packages, from which modules are imported, can always be read.
         block: Paths that nothing may read or write, whatever ``write`` and ``read`` say;
@@ -548,8 +550,8 @@ class Policy:
         native: Native modules from outside the standard library that may be called: ``False`` for
             none but those that ``mk_audit`` lets pass, ``True`` for all (calls are not watched
             then), or an iterable of modules. What native code does to files, which hosts it
-            reaches and which programs it starts is judged by the other fields (Linux on x86-64 and
-            aarch64). With ``'unjudged'`` all may be called, and nothing that they do is judged.
+            reaches and which programs it starts is judged by the other fields. With
+            ``'unjudged'`` all may be called, and nothing that they do is judged.
         on_violation: The answer to an operation that the policy does not allow: ``'raise'``; with
             the others it proceeds and is in ``guard.violations``: ``'warn'`` (`AuditWarning`),
             ``'log'`` (``logging.getLogger('fastaudit_rs')``, with ``to_dict()`` as the attribute
@@ -596,7 +598,7 @@ class Policy:
         native: bool | Literal["unjudged"] | Iterable[str] = False,
         on_violation: Literal["raise", "warn", "log"] | _OnViolation = "raise",
         imports: bool | Iterable[str] | dict[str, Any] = True,
-        network: bool | Network = True,
+        network: bool | Network | dict[str, Any] = True,
         packages: str | Iterable[str] = (),
     ) -> Policy: ...
     write: Final[tuple[str, ...] | None]
@@ -728,6 +730,9 @@ class Policy:
     def _told_in(self, words: str, written: Policy | None = None, line: str = "") -> Policy:
         """The same policy, with another wording of hints than that of Python."""
 
+    def _begun_in(self, directory: str) -> Policy:
+        """The same policy where ``'.'`` is this directory."""
+
     def _shown(self) -> str:
         """The policy in one line, with only the fields that differ from their defaults."""
 
@@ -793,7 +798,7 @@ class Policy:
         Args:
             tools: Functions of the host that steps may call, by name, as if by `tool`.
             directory: Its first current directory, that of the process by default. If it is given,
-                `Result.changed` has the files that change in it, on Linux.
+                ``'.'`` in the policy is it, and `Result.changed` has the files that change in it.
             timeout: The seconds that a step may take.
             output: The bytes that a step may write to standard output and error, each.
             snapshots: The number of states that `Session.snapshot` keeps at a time.
@@ -1167,7 +1172,7 @@ class AuditCfg:
     oks: Final[tuple[str, ...]]
     """The approved roots, resolved when the guard was made.
 
-    ``'.'`` is the current directory at the time of each check.
+    ``'.'``, of `mk_audit` alone, is the current directory at the time of each check.
     """
     before_deny: Final[_BeforeDeny | None]
     """The callback that may allow a denied event."""

@@ -92,6 +92,9 @@ def source_of(kind: str, program: list[str]) -> str | bytes:
         return program[0]
     if program[0] == "-":
         return sys.stdin.read()
+    if os.path.isdir(program[0]):
+        # Its `__main__.py` is run.
+        return ""
     with open(program[0], "rb") as file:
         return file.read()
 
@@ -124,6 +127,8 @@ def prepare(
         return _main_module(code, "<string>")
     if target == "-":
         return _main_module(code, "<stdin>")
+    if os.path.isdir(target):
+        return lambda: runpy.run_path(target, run_name="__main__")
     return _main_module(code, target, __file__=os.path.abspath(target))
 
 

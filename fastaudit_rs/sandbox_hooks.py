@@ -33,8 +33,8 @@ class SandboxPolicy:
 
     Args:
         allowed_paths: Paths that may be written, ``None`` for anywhere. ``'.'`` is the current
-            directory at the time of each check. A path outside is denied for writing; anything may
-            be read but `blocked_paths`.
+            directory as the guard is made. A path outside is denied for writing; anything may be
+            read but `blocked_paths`.
         blocked_paths: Paths that may neither be read nor written, inside an allowed path as well.
         block_network: True if connecting, listening, sending and look-ups are denied.
         block_subprocess: True if starting programs is denied.

@@ -12,9 +12,10 @@
 
 #![deny(unsafe_code)]
 
-#[cfg(unix)]
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+compile_error!("fastaudit_rs supports Linux on x86-64 and aarch64");
+
 pub mod kernel;
-#[cfg(judges_native)]
 pub mod native;
 pub mod policy;
 #[cfg(feature = "python")]

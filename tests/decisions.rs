@@ -51,10 +51,17 @@ fn make_tree(tree: &Table, at: &Path) {
 fn roots<'a>(paths: impl IntoIterator<Item = &'a String>) -> Roots {
     let mut roots = Roots::new();
     for path in paths {
-        match path.as_str() {
-            "." => roots.follow_current_dir(),
-            path => roots.add(&resolve(&Os, path.as_bytes(), Base::CurrentDir).unwrap()),
-        }
+        roots.add(&resolve(&Os, path.as_bytes(), Base::CurrentDir).unwrap());
+    }
+    roots
+}
+
+/// The roots of a contract, where the current directory is whichever it is by then.
+fn followed(paths: &[String]) -> Roots {
+    let (follows, fixed): (Vec<_>, Vec<_>) = paths.iter().partition(|path| *path == ".");
+    let mut roots = roots(fixed);
+    if !follows.is_empty() {
+        roots.follow_current_dir();
     }
     roots
 }
@@ -65,8 +72,8 @@ fn policy(written: &Table, tree: &str) -> (Policy, Option<Spec>) {
         let paths = paths.as_array().unwrap().iter();
         let paths: Vec<_> = paths.map(|path| path.as_str().unwrap().to_owned()).collect();
         let policy = match written["contract"].as_str().unwrap() {
-            "mk_audit" => Policy::new(roots(&paths)),
-            "v02" => Policy::strict(roots(&paths), Vec::new()),
+            "mk_audit" => Policy::new(followed(&paths)),
+            "v02" => Policy::strict(followed(&paths), Vec::new()),
             contract => panic!("no contract: {contract}"),
         };
         return (policy, None);

@@ -125,7 +125,7 @@ fn fields(rule: Option<Rule>) -> &'static str {
         Some(Rule::Entries(_) | Rule::Node(_) | Rule::Symlink | Rule::Control) => {
             "`write`, `block`, `protect`"
         }
-        Some(Rule::ChangeDirectory) => "`write`, `block`",
+        Some(Rule::ChangeDirectory) => "`block`",
     }
 }
 

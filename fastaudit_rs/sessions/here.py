@@ -92,11 +92,12 @@ class HereSession(Session):
         # The native part takes `Approvals` apart.
         if callable(ask) and not is_async(ask) and type(ask) is not Approvals:
             options["on_ask"] = self._held(ask)
-        self._perms = policy.guard(monitor_calls=monitor_calls, on_denied=note, **options)
-        self._perms._share(_native._TemporaryFiles())
         self._directory = os.path.abspath(_current() if directory is None else directory)
         if not os.path.isdir(self._directory):
             raise NotADirectoryError(20, "directory must be a directory", self._directory)
+        held = policy if directory is None else policy._begun_in(self._directory)
+        self._perms = held.guard(monitor_calls=monitor_calls, on_denied=note, **options)
+        self._perms._share(_native._TemporaryFiles())
         self._changes: Any = None
         if directory is not None and hasattr(_native, "_Directory"):
             self._changes = _native._Directory(self._directory)

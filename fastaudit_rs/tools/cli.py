@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from .. import Network, Policy, Recording, __version__, programs
 from .._native import MONITORING
@@ -34,7 +34,16 @@ denial that nobody caught, and {TIMED_OUT} where --timeout ended it.
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()
-    own = _commands(parser).get(words[0]) if words else None
+    commands = _commands(parser)
+    own = commands.get(words[0]) if words else None
+    if own is None and words and not words[0].startswith("-"):
+        from .._near import near
+
+        guess = near(words[0], commands)
+        parser.error(
+            f"there is no command {words[0]!r}"
+            + (f" (did you mean {guess}?)" if guess else f": there are {', '.join(commands)}")
+        )
     if own is None or not own.get_default("runs"):
         options = _parse(parser, words)
     else:
@@ -109,24 +118,34 @@ def _add_program(parser: argparse.ArgumentParser) -> None:
 
 
 def _learn(options: argparse.Namespace) -> int:
+    output = options.output
     try:
-        before = _learned_before(options.output)
+        before = _learned_before(output)
         program = prepare(options.kind, options.program)
+        # The program may change the directory. What it prints is kept apart from the policy.
+        file = _printed_apart() if output is None else open(output, "a", encoding="utf-8")
     except (OSError, ValueError) as error:
         return wrong(error)
     recording = (before or Policy()).observe(monitor_calls=MONITORING)()
     status = _recorded(recording, program)
     learned = recording.suggest() if before is None else merged(before, recording)
-    text = learned.to_toml()
-    if options.output is None:
-        sys.stdout.write(text)
-        return status
-    with open(options.output, "w", encoding="utf-8") as file:
-        file.write(text)
+    with file:
+        if output is not None:
+            file.truncate(0)
+        if status:
+            file.write(f"# Perhaps not all of it: the program ended with the status {status}.\n")
+        file.write(learned.to_toml())
     if before is not None:
         added = "nothing" if learned == before else "what this run needs"
-        print(f"fastaudit-rs: added {added} to {options.output}", file=sys.stderr)
+        print(f"fastaudit-rs: added {added} to {output}", file=sys.stderr)
     return status
+
+
+def _printed_apart() -> TextIO:
+    """Return the standard output; what is printed goes to the standard error from now on."""
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    return open(kept, "w", encoding="utf-8")
 
 
 def _learned_before(file: str | None) -> Policy | None:

@@ -9,13 +9,15 @@ rest is a cell like any other: with ``await``, other magics and the same line nu
 
 import contextlib
 import json
+import linecache
 import re
-import shlex
 import subprocess
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import ContextVar
+from functools import partial
 from traceback import walk_tb
 from types import CodeType, TracebackType
 from typing import Any, NamedTuple
@@ -44,6 +46,7 @@ from .options import (
     magic_parser,
     options_of,
     policy_of,
+    words_of,
 )
 from .sandbox_cells import SandboxMagics
 from .summary import summary_of, touched_of
@@ -73,7 +76,7 @@ class Permissions:
     def __init__(self, magic: str, line: str) -> None:
         self.magic = magic
         try:
-            self.options = magic_parser(AUDIT, magic).parse_args(shlex.split(line))
+            self.options = magic_parser(AUDIT, magic).parse_args(words_of(line))
             self.policy = policy_of(self.options)
             #: The magic with these options.
             self.line = line_of(magic, self.options)
@@ -84,10 +87,18 @@ class Permissions:
 
     def _guards(self) -> Observer | AuditPerms:
         options, policy = self.options, self.policy._told_in("options", line=self.line)
-        if options.record:
-            return policy.observe(monitor_calls=MONITORING)
-        person = asking.frontend(get_ipython(), options.approvals) if options.ask else None
-        return policy.guard(monitor_calls=MONITORING, on_ask=asking.on_ask(options, person))
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            if options.record:
+                made: Observer | AuditPerms = policy.observe(monitor_calls=MONITORING)
+            else:
+                person = asking.frontend(get_ipython(), options.approvals) if options.ask else None
+                on_ask = asking.on_ask(options, person)
+                made = policy.guard(monitor_calls=MONITORING, on_denied=tell_late, on_ask=on_ask)
+        for warning in warned:
+            text = str(warning.message).removeprefix("fastaudit_rs: ")
+            print(f"{self.magic}: {text}", file=sys.stderr)
+        return made
 
     def held(self) -> str:
         if self.options.record:
@@ -115,6 +126,8 @@ class Cell:
         self.session = session
         self.guards: list[tuple[Permissions, Guard | Recording]] = []
         self.error: UsageError | None = None
+        #: True if only its tasks and threads go on.
+        self.is_over = False
         if session is not None:
             session.cells += 1
             self.guards.append((session.permissions, session.permissions.guard()))
@@ -191,6 +204,21 @@ _loaded: WeakKeyDictionary[InteractiveShell, "AuditMagics"] = WeakKeyDictionary(
 _piece: ContextVar[Piece | None] = ContextVar("fastaudit_rs_piece", default=None)
 
 
+def tell_late(denied: AuditDenied) -> None:
+    """Tell of a denial in a task or a thread that goes on after its cell: nothing else shows it."""
+    piece = _piece.get()
+    if piece is not None and piece.cell.is_over:
+        place = place_of(get_ipython(), denied)
+        print(f"denied: {denials.in_one_line(denied, place=place)}", file=sys.stderr)
+
+
+def place_of(shell: InteractiveShell, denied: AuditDenied) -> str | None:
+    """Return where it was denied: in which line of which cell."""
+    file, _, line = (denied.place or "").rpartition(":")
+    cell = cell_of(shell, file)
+    return denials.place_of(denied) if cell is None else f"{cell}, line {line}"
+
+
 def run_piece() -> Coroutine[Any, Any, None]:
     piece = _piece.get()
     if piece is None:
@@ -225,14 +253,9 @@ def is_control(raw: str, own: str | None) -> bool:
     if words[:1] == [SANDBOX]:
         # Its code runs in another process, which has a policy of its own.
         return True
-    return (
-        len(raw.strip().splitlines()) == 1
-        and (
-            words[0] in ("%audit", "%sandbox")
-            # Directories of a guard stay. Text in braces would be evaluated.
-            or (words[0] == "%cd" and not set(raw) & set("{$"))
-            or (words[0] in ("%unload_ext", "%reload_ext") and words[1:] == ["fastaudit_rs"])
-        )
+    return len(raw.strip().splitlines()) == 1 and (
+        words[0] in ("%audit", "%sandbox")
+        or (words[0] in ("%unload_ext", "%reload_ext") and words[1:] == ["fastaudit_rs"])
     )
 
 
@@ -340,6 +363,8 @@ class AuditMagics(Magics):
         cell = self._cell_of(result)
         if cell is None:
             return await self._run_code(code_obj, result, async_=async_)
+        if cell.own is not None:
+            _show_own_line(code_obj.co_filename, cell.own)
         names = self._ip.user_global_ns, self._ip.user_ns
         token = _piece.set(Piece(cell, code_obj, async_, names))
         try:
@@ -406,6 +431,7 @@ class AuditMagics(Magics):
         cell = self._cells.pop(result, None)
         if cell is None:
             return
+        cell.is_over = True
         cell.show_recorded()
         guards = (guard for _, guard in cell.guards if isinstance(guard, Guard))
         self._denied = [denied for guard in guards for denied in guard.violations]
@@ -416,13 +442,8 @@ class AuditMagics(Magics):
 
     def _untold(self, violations: list[AuditDenied], *error: Any, **options: Any) -> list[str]:
         """A line for each place of a denial that the error does not show: `denials.lines`."""
-
-        def place_of(denied: AuditDenied) -> str | None:
-            file, _, line = (denied.place or "").rpartition(":")
-            cell = cell_of(self._ip, file)
-            return denials.place_of(denied) if cell is None else f"{cell}, line {line}"
-
-        return denials.lines(violations, *error, place_of=place_of, **options)
+        where = partial(place_of, self._ip)
+        return denials.lines(violations, *error, place_of=where, **options)
 
 
 def _started(command: str) -> "subprocess.Popen[str]":
@@ -436,6 +457,14 @@ def _started(command: str) -> "subprocess.Popen[str]":
         text=True,
         errors="replace",
     )
+
+
+def _show_own_line(file: str, own: str) -> None:
+    """Have tracebacks show the line ``%%audit`` as it was written."""
+    entry = linecache.cache.get(file, ())
+    lines = entry[2] if len(entry) == 4 else []
+    if lines and lines[0] == MARK.format(f"cell {own}"):
+        lines[0] = f"{AUDIT} {own}\n"
 
 
 def _without_own(traceback: TracebackType | None) -> TracebackType | None:

@@ -11,10 +11,12 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from .. import Network, Policy, Recording
+from .._native import _directory
 from ..programs import TIMED_OUT
 from ..sandbox.limits import Limits
 
@@ -72,7 +74,7 @@ TABLE = (
     ),
     Option("--run", EACH, "CMD", "a program that may be started", MANY, "commands", True),
     Option(
-        "--env", EACH, "NAME", "an environment variable that may be set, and no others",
+        "--env", EACH, "NAME", "an environment variable that may be set, such as PATH",
         MANY, "env", True,
     ),
     Option(
@@ -155,6 +157,8 @@ def hinted(parser: argparse.ArgumentParser, message: str) -> str:
     options = parser._option_string_actions
     named = re.findall(r"(?<!\S)-[\w-]+", message)
     found = (near(name, options) for name in named if name not in options)
+    if not named and message.startswith("unrecognized arguments: "):
+        message += " (an option takes one value: repeat it for each)"
     return message + "".join(f" (did you mean {option}?)" for option in found if option)
 
 
@@ -162,15 +166,18 @@ def policy_of(options: argparse.Namespace) -> Policy:
     """The policy of the options, which its hints name. Their directories are resolved now."""
     policy = DEFAULT if options.policy is None else Policy.from_toml(options.policy)
     for text in options.set:
-        field = text.partition("=")[0].strip()
+        field, _, value = text.partition("=")
+        field, value = field.strip(), value.strip()
+        if value.isidentifier() and value not in ("true", "false"):
+            # A word of text, whose quotes the shell took.
+            text = f'{field} = "{value}"'
         policy = policy.replace(**{field: getattr(Policy.parse_toml(text), field)})
-    changes: dict[str, Any] = {"write": _places(policy.write, options.write)}
+    changes: dict[str, Any] = {"write": _places("write", policy.write, options.write)}
     if options.read:
-        changes["read"] = _places(policy.read or (), options.read)
+        changes["read"] = _places("read", policy.read or (), options.read)
     if options.env:
-        # A policy may let variables be set without naming them: the list is then incomplete.
-        before = policy.env if options.policy else False
-        changes["env"] = _more(("*",) if before is True else before, options.env)
+        # `True` stands for all variables that do no harm, and so does a star.
+        changes["env"] = _more(("*",) if policy.env is True else policy.env, options.env)
     if options.run:
         changes["commands"] = _more(policy.commands, options.run)
     if options.net or options.listen:
@@ -178,10 +185,16 @@ def policy_of(options: argparse.Namespace) -> Policy:
     return policy.replace(**changes)._told_in("options")
 
 
-def _places(allowed: tuple[str, ...] | None, paths: list[str]) -> list[str] | None:
+def _places(option: str, allowed: tuple[str, ...] | None, paths: list[str]) -> list[str] | None:
     if allowed is None or ANY in paths:
         return None
-    return [*allowed, *map(os.path.abspath, paths)]
+    for path in paths:
+        if "," in path and not os.path.exists(path):
+            each = " ".join(f"--{option} {shlex.quote(part)}" for part in path.split(","))
+            raise ValueError(f"--{option} takes one directory: write {each}")
+    here = _directory()
+    whole = (os.path.join(here, os.path.expanduser(path)) for path in paths)
+    return [*allowed, *map(os.path.normpath, whole)]
 
 
 def _more(allowed: bool | tuple[str, ...], names: list[str]) -> bool | list[str]:
@@ -308,14 +321,22 @@ def options_of(recording: Recording, given: argparse.Namespace) -> str | None:
     for option in TABLE:
         if option.adds_to is None:
             continue
-        # These restrict what is free without them.
-        is_free = option.adds_to in ("read", "env") and not getattr(given, option.name)
+        if option.adds_to == "read" and not given.read:
+            # It restricts what is free without it.
+            continue
         value: Any = needed
         for name in option.adds_to.split("."):
             value = getattr(value, name, None)
-        if isinstance(value, tuple) and not is_free:
+        if isinstance(value, tuple):
+            if option.adds_to == "env":
+                value = filter(_is_closed, value)
             parts += [f"{option.names} {_quoted(each)}" for each in value]
     return " ".join(parts)
+
+
+def _is_closed(variable: str) -> bool:
+    """Tell whether a variable is not free without options."""
+    return not DEFAULT.explain("os.putenv", os.fsencode(variable), b"").allowed
 
 
 def _quoted(word: str) -> str:
@@ -359,6 +380,27 @@ def magic_parser(magic: str, prog: str | None = None) -> argparse.ArgumentParser
     made = MagicParser(prog=prog or magic, description=DESCRIPTIONS[magic], add_help=False)
     add_options(made, magic)
     return made
+
+
+def words_of(line: str) -> list[str]:
+    """The words of a magic's line; ``{name}`` and ``$name`` stand for variables of the notebook.
+
+    Nothing is evaluated: a cell may have made what an expression would call.
+    """
+    from IPython import get_ipython
+
+    names = get_ipython().user_ns
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        own = names.get(name)
+        if type(own) is str or type(own) is type(Path()):
+            return str(own)
+        if found[2] and name in os.environ:
+            return os.environ[name]
+        raise ValueError(f"{found[0]}: there is no text or path of this name")
+
+    return [re.sub(r"\{(\w+)\}|\$(\w+)", value, word) for word in shlex.split(line)]
 
 
 def asks_for_help(line: str) -> bool:

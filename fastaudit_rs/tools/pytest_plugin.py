@@ -145,11 +145,14 @@ def _marked(item: pytest.Item) -> Policy | Literal[False] | None:
         return False
     if policy is None:
         policy = item.config.stash[_run].base
-    if isinstance(policy, (str, os.PathLike)):
+    if isinstance(policy, str) and policy in Policy.PRESETS:
+        policy = Policy.preset(policy)
+    elif isinstance(policy, (str, os.PathLike)):
         policy = Policy.from_toml(item.config.rootpath / policy)
     if not isinstance(policy, Policy):
         raise TypeError(
-            f"the marker audit takes a Policy, the name of a TOML file or False, not {policy!r}"
+            "the marker audit takes a Policy, the name of a preset or of a TOML file, or False, "
+            f"not {policy!r}"
         )
     return policy.replace(**fields)
 
@@ -205,13 +208,20 @@ def pytest_fixture_setup(request: pytest.FixtureRequest) -> Generator[None, obje
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    marked = _marked(item)
     run = item.config.stash[_run]
+    try:
+        marked = _marked(item)
+    except (OSError, TypeError, ValueError) as wrong:
+        pytest.fail(f"@pytest.mark.audit: {wrong}", pytrace=False)
     if marked is False or (marked is None and run.mode == "off"):
         return (yield)
     policy = marked or run.base
     root = None if run.factory is None else run.factory.getbasetemp()
-    reached = Reached(test_of(item.nodeid), item.config.rootpath, run.accepted, root)
+    # A doctest takes no marker.
+    words = "toml" if isinstance(item, pytest.DoctestItem) else "marker"
+    reached = Reached(
+        test_of(item.nodeid), item.config.rootpath, run.accepted, root, words == "marker"
+    )
     on_denied: Callable[[AuditDenied], object] | None = None
     if marked is None and run.mode == "record":
         policy = policy.replace(on_violation=reached.note)
@@ -220,7 +230,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     else:
         on_denied = reached.note
     policies, fields = _given(item) or ([], {})
-    policy = _guarded(policy, root, "marker", [*(["..."] if policies else []), *fields])
+    policy = _guarded(policy, root, words, [*(["..."] if policies else []), *fields])
     test = GuardedTest(policy, on_denied)
     error: BaseException | None = None
     # Pytest's own work around a test is not the test's.
@@ -239,11 +249,20 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
             told = lines(reached.denials, error) if run.mode != "record" or marked else []
             if error is not None and told:
                 item.add_report_section("call", "audit", "\n".join(told))
+    if marked is not None and reached.denials and not _expects_denials(item):
+        told = lines(reached.denials, most=len(reached.denials))
+        item.warn(pytest.PytestWarning("passed in spite of a denial: " + "; ".join(told)))
     if marked is None and run.mode == "raise" and reached.denials:
         # The operation was denied, and the test went on all the same.
         told = lines(reached.denials, most=len(reached.denials))
         pytest.fail("reached outside: " + "\n".join(told), pytrace=False)
     return result
+
+
+def _expects_denials(item: pytest.Item) -> bool:
+    """Tell whether a test speaks of denials, as `pytest.raises(AuditDenied)` does."""
+    code = getattr(getattr(item, "function", None), "__code__", None)
+    return code is not None and AuditDenied.__name__ in code.co_names
 
 
 def _pass_on(item: pytest.Item, reached: Reached) -> None:

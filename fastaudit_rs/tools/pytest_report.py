@@ -49,6 +49,7 @@ class Reached:
         root: Path,
         accepted: frozenset[str] = frozenset(),
         temporary: Path | None = None,
+        takes_marker: bool = True,
     ) -> None:
         """Begin with nothing. Copies of the process write operations to a file in `temporary`."""
         self.denials: list[AuditDenied] = []
@@ -57,6 +58,7 @@ class Reached:
         self._test = test
         self._root = root
         self._accepted = accepted
+        self._takes_marker = takes_marker
         # Under the guard `tempfile` returns the guard's directory.
         self._places = _places(root)
         self._here = os.getcwd() + os.sep
@@ -72,7 +74,7 @@ class Reached:
             self._tell(denied)
             return True
         self.denials.append(denied)
-        line = _shown(denied, self._root)
+        line = self._shown(denied)
         if line not in self.lines:
             self.lines.append(line)
         if entry not in self.entries:
@@ -106,14 +108,22 @@ class Reached:
         for denied in self.denials:
             # The later ones of a field include the needs of those before them.
             fields.update(denied.suggestion or {})
-        return f"@pytest.mark.audit({self._arguments(fields)})" if fields else None
+        is_told = self._takes_marker and fields
+        return f"@pytest.mark.audit({self._arguments(fields)})" if is_told else None
+
+    def _shown(self, denied: AuditDenied) -> str:
+        below = os.fspath(self._root) + os.sep
+        path, place = _absolute(denied), denied.place
+        named = None if path is None else path.removeprefix(below)
+        place = None if place is None else place.removeprefix(below)
+        # A marker allows the others: one line tells it of all of them.
+        has_hint = denied.suggestion is None or not self._takes_marker
+        return in_one_line(denied, named=named, place=place, has_hint=has_hint)
 
     def _arguments(self, fields: Mapping[str, Any]) -> str:
         return ", ".join(f"{name}={self._value(name, value)}" for name, value in fields.items())
 
     def _value(self, name: str, value: Any) -> str:
-        if name == "network" and isinstance(value, dict):
-            return f"Network({self._arguments(value)})"
         if name in ("write", "read", "block") and isinstance(value, list):
             # If the test is guarded they are read from the same directory.
             own = {self._here.rstrip(os.sep): "."}
@@ -123,15 +133,6 @@ class Reached:
 
 def _absolute(denied: AuditDenied) -> str | None:
     return None if denied.path is None else os.path.abspath(denied.path)
-
-
-def _shown(denied: AuditDenied, root: Path) -> str:
-    below = os.fspath(root) + os.sep
-    path, place = _absolute(denied), denied.place
-    named = None if path is None else path.removeprefix(below)
-    place = None if place is None else place.removeprefix(below)
-    # A marker allows the others: one line tells it of all of them.
-    return in_one_line(denied, named=named, place=place, has_hint=denied.suggestion is None)
 
 
 def test_of(nodeid: str) -> str:

@@ -10,6 +10,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .. import AuditDenied, Policy
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 #: The time for a program that took too long to end by itself, in seconds.
 PATIENCE = 1.0
 
+#: The address space beyond its own that a program needs at least, in bytes.
+SPARE = 64 << 20
+
 #: The most seconds that a timer is asked for: ten years.
 LONGEST = 3e8
 
@@ -61,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
         if options.sandbox:
             return _run_in_sandbox(options)
         limits, policy = limits_of(options), policy_of(options)
+        _check_memory(limits)
         if options.approvable is not None:
             raise ValueError("--approvable needs --sandbox: elsewhere an answer opens what it says")
         program = prepare(options.kind, options.program)
@@ -95,7 +100,10 @@ def exit_status(program: Callable[[], object], ending: "Ending | None" = None) -
     """Run the program; `SystemExit` and `KeyboardInterrupt` pass."""
     try:
         program()
-    except (SystemExit, KeyboardInterrupt):
+    except SystemExit:
+        raise
+    except KeyboardInterrupt as error:
+        _show_later(own_traceback(error, (__file__, *RUNNERS)))
         raise
     except BaseException as error:
         error.__traceback__ = own_traceback(error, (__file__, *RUNNERS))
@@ -110,10 +118,22 @@ def exit_status(program: Callable[[], object], ending: "Ending | None" = None) -
     return 0
 
 
+def _show_later(own: TracebackType | None) -> None:
+    """Have the interpreter print the error that ends it without the frames of this command."""
+    hook = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, _: TracebackType | None) -> None:
+        error.__traceback__ = own
+        hook(kind, error, own)
+
+    sys.excepthook = show
+
+
 def _show(error: BaseException) -> None:
     """Print the error as the interpreter would; the program may have its own way."""
     try:
-        if sys.excepthook is sys.__excepthook__:
+        # Since 3.13 it has colours on a terminal; before, it does not know the lines of `-c`.
+        if sys.excepthook is sys.__excepthook__ and sys.version_info < (3, 13):
             traceback.print_exception(error)
         else:
             sys.excepthook(type(error), error, error.__traceback__)
@@ -174,6 +194,14 @@ def _tell(denials: Sequence[AuditDenied], error: BaseException | None = None) ->
 def _is_bytecode(denied: AuditDenied) -> bool:
     """Tell whether an import was denied its cache. It does as well without."""
     return "__pycache__" in (denied.path or "").split(os.sep)
+
+
+def _check_memory(limits: Limits) -> None:
+    """Raise `ValueError` if a limit leaves no address space for a program: proc_pid_statm(5)."""
+    with open("/proc/self/statm") as file:
+        least = int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE") + SPARE
+    if limits.memory is not None and int(limits.memory) < least:
+        raise ValueError(f"--memory is too small: a program needs {least >> 20}M here at least")
 
 
 def _enter(limits: Limits, tmp: str | None) -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import shlex
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -28,6 +27,7 @@ from .options import (
     magic_parser,
     open_sandbox,
     sandbox_rules,
+    words_of,
 )
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class SandboxMagics(Magics):
         """
         magic = SANDBOX if cell is not None else SANDBOX[1:]
         try:
-            options = magic_parser(SANDBOX).parse_args(shlex.split(line))
+            options = magic_parser(SANDBOX).parse_args(words_of(line))
             if options.help:
                 print(magic_parser(SANDBOX).format_help())
                 return None
@@ -114,7 +114,8 @@ class SandboxMagics(Magics):
             print("off")
         else:
             held = self.held
-            print(f"It may {allowances(held.sandbox.policy)}.")
+            own = "It has a directory of its own, where it begins, and reads Python's files."
+            print(f"{own} Else it may {allowances(held.sandbox.policy)}.")
             print(f"names: {', '.join(held.session.names) or 'none'}")
 
     def end(self) -> None:
@@ -223,7 +224,11 @@ def _failure(result: Result, cell: str) -> list[str]:
             found += [f"  line {error.line}", f"    {code[error.line - 1].strip()}"]
         return in_lines(denied, found)
     found = (error.traceback or str(error)).splitlines()
-    if result.killed_by not in (None, "interrupt"):
+    if result.killed_by == "wall_seconds":
+        found.append("(It took longer than --timeout.)")
+    elif result.killed_by == "memory":
+        found.append("(It used more than --memory, which is 2G by default.)")
+    elif result.killed_by not in (None, "interrupt"):
         found.append(f"(It was ended by the limit {result.killed_by}.)")
     return found
 

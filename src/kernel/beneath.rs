@@ -23,12 +23,7 @@ const ATTEMPTS: usize = 100;
 
 /// The rights to a directory that is only a step on the way to a file.
 const STEP: OFlags =
-    OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(LOOKS_UP);
-
-#[cfg(target_os = "linux")]
-const LOOKS_UP: OFlags = OFlags::PATH;
-#[cfg(not(target_os = "linux"))]
-const LOOKS_UP: OFlags = OFlags::empty();
+    OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::PATH);
 
 /// A FIFO does not block, a link is not followed, a terminal does not become the host's.
 const REGULAR: OFlags =

@@ -11,10 +11,7 @@ use rustix::io::Errno;
 
 use crate::kernel::tree::{Place, ROOT, State, Tree};
 use crate::kernel::walk::{self, LOOKING};
-#[cfg(target_os = "linux")]
-use linux::Watch;
-#[cfg(not(target_os = "linux"))]
-use other::Watch;
+use watch::Watch;
 
 /// The greatest sum of the lengths of the names that a run is told of, in bytes.
 const TOLD: usize = 16 << 20;
@@ -213,8 +210,7 @@ fn note(
 
 type Told = (Place, Box<[u8]>);
 
-#[cfg(target_os = "linux")]
-mod linux {
+mod watch {
     use std::mem::MaybeUninit;
     use std::os::fd::OwnedFd;
 
@@ -325,33 +321,6 @@ mod linux {
                     }
                 }
             }
-        }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod other {
-    use super::{BorrowedFd, Place, Told};
-
-    pub struct Watch {}
-
-    impl Watch {
-        pub fn new() -> Self {
-            Self {}
-        }
-
-        pub fn is_whole(&self) -> bool {
-            false
-        }
-
-        pub fn enter(&mut self, _directory: BorrowedFd<'_>, _place: Place, _depth: usize) -> i32 {
-            -1
-        }
-
-        pub fn leave(&mut self, _watch: i32, _place: Place) {}
-
-        pub fn told(&mut self) -> Option<Vec<Told>> {
-            None
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Descriptors of other processes, such as sockets that a host connects in their place.
+//! What the kernel tells of descriptors; and descriptors of other processes, such as sockets that a
+//! host connects in their place.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -28,6 +29,15 @@ pub fn listeners() -> Vec<i32> {
     let are_such = entries
         .filter(|entry| fs::read_link(entry.path()).is_ok_and(|link| link.as_os_str() == LISTENER));
     are_such.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Returns whether this process has the other end of a terminal `/dev/pts/NUMBER` open: pts(4).
+pub fn has_other_end(number: &str) -> bool {
+    let told = fs::read_dir("/proc/self/fdinfo").into_iter().flatten().flatten();
+    let mut told = told.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    let is_it =
+        |line: &str| line.strip_prefix("tty-index:").is_some_and(|own| own.trim() == number);
+    told.any(|told| told.lines().any(is_it))
 }
 
 #[cfg(test)]

@@ -58,7 +58,6 @@ fn size(stat: &Stat) -> u64 {
 }
 
 /// The bytes of nameless files in a directory that a process or one that it started has open.
-#[cfg(target_os = "linux")]
 fn nameless(process: u32, directory: &Path, device: u64) -> u64 {
     let mut found = AHashSet::new();
     let mut bytes = 0u64;
@@ -89,15 +88,9 @@ fn nameless(process: u32, directory: &Path, device: u64) -> u64 {
     bytes
 }
 
-#[cfg(target_os = "linux")]
 fn listed(directory: &str) -> impl Iterator<Item = std::path::PathBuf> + use<> {
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     entries.filter_map(|entry| Some(entry.ok()?.path()))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn nameless(_process: u32, _directory: &Path, _device: u64) -> u64 {
-    0
 }
 
 /// Looks at a directory's disk in a thread, with a small part of a core, until it is too much.

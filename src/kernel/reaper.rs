@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, pread};
 use rustix::net::{RecvFlags, recv};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper,
+    set_parent_process_death_signal, wait,
+};
 
 /// The time to wait for children that were killed.
 const BUSY: Duration = Duration::from_secs(1);
@@ -26,13 +29,8 @@ pub struct ChildProcesses {
 impl ChildProcesses {
     /// Makes this process the reaper of its descendants, without a parent-death signal: prctl(2).
     pub fn adopt() -> std::io::Result<Self> {
-        #[cfg(target_os = "linux")]
-        {
-            use rustix::process::{set_child_subreaper, set_parent_process_death_signal};
-
-            set_child_subreaper(Some(getpid()))?;
-            set_parent_process_death_signal(None)?;
-        }
+        set_child_subreaper(Some(getpid()))?;
+        set_parent_process_death_signal(None)?;
         let pid = getpid().as_raw_nonzero();
         let list = File::open(format!("/proc/self/task/{pid}/children")).ok();
         Ok(Self { list })
@@ -120,13 +118,9 @@ pub fn wait_to_go_on(connection: BorrowedFd<'_>) -> bool {
 /// Returns true if a child has ended, and not the connection has something to say.
 fn wait_for(child: Pid, connection: BorrowedFd<'_>) -> Result<bool, Errno> {
     let speaks = PollFd::from_borrowed_fd(connection, PollFlags::IN);
-    #[cfg(target_os = "linux")]
-    let ends = rustix::process::pidfd_open(child, rustix::process::PidfdFlags::empty())?;
-    #[cfg(target_os = "linux")]
-    let (mut watched, limit) = ([speaks, PollFd::new(&ends, PollFlags::IN)], None);
-    #[cfg(not(target_os = "linux"))]
-    let (mut watched, limit) = ([speaks], rustix::event::Timespec::try_from(INTERVAL).ok());
-    match poll(&mut watched, limit.as_ref()) {
+    let ends = pidfd_open(child, PidfdFlags::empty())?;
+    let mut watched = [speaks, PollFd::new(&ends, PollFlags::IN)];
+    match poll(&mut watched, None) {
         Ok(_) => Ok(watched[0].revents().is_empty()),
         Err(Errno::INTR) => Ok(true),
         Err(error) => Err(error),

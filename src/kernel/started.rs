@@ -12,7 +12,6 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 const FEW: usize = 64;
 
 /// The number of generations in which the starter of a process is looked for.
-#[cfg(target_os = "linux")]
 const GENERATIONS: usize = 16;
 
 #[derive(Default)]
@@ -48,7 +47,6 @@ impl Started {
         self.has(pid) || self.has_above(pid)
     }
 
-    #[cfg(target_os = "linux")]
     fn has_above(&self, pid: Pid) -> bool {
         let mut next = parent(pid);
         for _ in 0..GENERATIONS {
@@ -60,11 +58,6 @@ impl Started {
         }
         false
     }
-
-    #[cfg(not(target_os = "linux"))]
-    fn has_above(&self, _pid: Pid) -> bool {
-        false
-    }
 }
 
 fn is_child(pid: Pid) -> bool {
@@ -74,20 +67,15 @@ fn is_child(pid: Pid) -> bool {
 
 /// Also those that ended and were not waited for; `None` if the system does not tell.
 pub fn children() -> Option<Vec<Pid>> {
-    #[cfg(target_os = "linux")]
-    {
-        let number = |name: &std::ffi::OsStr| name.to_str()?.parse().ok().and_then(Pid::from_raw);
-        let own = rustix::process::getpid();
-        // A procfs of another PID namespace may be mounted there, which lists other processes.
-        if number(std::fs::read_link("/proc/self").ok()?.as_os_str()) != Some(own) {
-            return None;
-        }
-        let all = std::fs::read_dir("/proc").ok()?;
-        let all = all.filter_map(|entry| number(&entry.ok()?.file_name()));
-        Some(all.filter(|pid| parent(*pid) == Some(own)).collect())
+    let number = |name: &std::ffi::OsStr| name.to_str()?.parse().ok().and_then(Pid::from_raw);
+    let own = rustix::process::getpid();
+    // A procfs of another PID namespace may be mounted there, which lists other processes.
+    if number(std::fs::read_link("/proc/self").ok()?.as_os_str()) != Some(own) {
+        return None;
     }
-    #[cfg(not(target_os = "linux"))]
-    None
+    let all = std::fs::read_dir("/proc").ok()?;
+    let all = all.filter_map(|entry| number(&entry.ok()?.file_name()));
+    Some(all.filter(|pid| parent(*pid) == Some(own)).collect())
 }
 
 /// Without start times the number decides: a sandbox may hide a child that has ended.
@@ -98,13 +86,11 @@ fn is_same(then: Option<u64>, now: Option<u64>) -> bool {
     }
 }
 
-#[cfg(target_os = "linux")]
 pub fn process_of(descriptor: i32) -> Option<Pid> {
     pid_in(&format!("/proc/self/fdinfo/{descriptor}"), "Pid:")
 }
 
 /// Returns the process whose number follows a key in a file of proc(5).
-#[cfg(target_os = "linux")]
 pub fn pid_in(file: &str, key: &str) -> Option<Pid> {
     let told = std::fs::read_to_string(file).ok()?;
     let pid = told.lines().find_map(|line| line.strip_prefix(key))?;
@@ -112,23 +98,15 @@ pub fn pid_in(file: &str, key: &str) -> Option<Pid> {
     Pid::from_raw(pid)
 }
 
-#[cfg(target_os = "linux")]
 fn parent(pid: Pid) -> Option<Pid> {
     field(pid, 4)?.parse().ok().and_then(Pid::from_raw)
 }
 
-#[cfg(target_os = "linux")]
 fn began(pid: Pid) -> Option<u64> {
     field(pid, 22)?.parse().ok()
 }
 
-#[cfg(not(target_os = "linux"))]
-fn began(_pid: Pid) -> Option<u64> {
-    None
-}
-
 /// A field of proc_pid_stat(5) from 1 on; the name of the program may have spaces in it.
-#[cfg(target_os = "linux")]
 fn field(pid: Pid, number: usize) -> Option<String> {
     let told = std::fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     let end_of_name = told.iter().rposition(|byte| *byte == b')')?;
@@ -149,7 +127,7 @@ mod tests {
         let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
         let known = Process { pid, began: Some(1) };
         let started = Started(Mutex::new(vec![known]));
-        assert_eq!(started.has(pid), cfg!(not(target_os = "linux")));
+        assert!(!started.has(pid));
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -102,7 +102,6 @@ pub fn open(
 
 /// Gives its owner all rights to a directory that cannot be opened for lack of some. With fewer, an
 /// owner who takes and gives them meanwhile could lack one.
-#[cfg(target_os = "linux")]
 fn grant(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     // Its name may stand for a link by now; the descriptor stands for the directory.
     let place = openat(parent, name, DIRECTORY | OFlags::PATH, Mode::empty())?;
@@ -110,15 +109,7 @@ fn grant(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     rustix::fs::chmod(through(place.as_fd()), mode | Mode::RWXU)
 }
 
-#[cfg(not(target_os = "linux"))]
-fn grant(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
-    let stat = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    let mode = Mode::from_raw_mode(stat.st_mode);
-    rustix::fs::chmodat(parent, name, mode | Mode::RWXU, AtFlags::SYMLINK_NOFOLLOW)
-}
-
 /// Returns a path for the file that a descriptor of this process stands for.
-#[cfg(target_os = "linux")]
 pub fn through(descriptor: BorrowedFd<'_>) -> String {
     use std::os::fd::AsRawFd;
 

@@ -41,6 +41,8 @@ pub struct Policy {
     pub(super) rules: RuleSet,
     /// True if a root approves its own entry, not just the entries below it.
     pub(super) approves_root_entries: bool,
+    /// True if any directory may become the current one, as no root follows it.
+    pub(super) any_directory: bool,
     /// The rules while an allowed package is imported: the same at all places.
     pub(super) while_importing: Option<Box<Policy>>,
 }
@@ -126,6 +128,11 @@ impl Policy {
         self.approves_root_entries
     }
 
+    /// Returns whether any directory may become the current one.
+    pub fn allows_any_directory(&self) -> bool {
+        self.any_directory
+    }
+
     /// The files that govern the code.
     pub fn governing(&self) -> &Governing {
         self.protected.files()
@@ -169,8 +176,7 @@ impl Policy {
     /// Returns whether all native code may be called: the policy says so, or lets ordinary packages
     /// act where their acts are judged.
     pub fn calls_all_native(&self) -> bool {
-        self.native == Some(Choice::All(true))
-            || (cfg!(judges_native) && self.rest.packages.have_all())
+        self.native == Some(Choice::All(true)) || self.rest.packages.have_all()
     }
 
     /// The native modules that may be called; `None` if the rules alone decide.

@@ -2,6 +2,7 @@
 
 use super::check::Policy;
 use super::operation::{Aim, Verdict, Why, allow_if};
+use crate::policy::files::current;
 use crate::policy::files::descriptors;
 use crate::policy::files::descriptors::is_standing_device;
 use crate::policy::files::fs::{DescriptorPlace, FileSystem};
@@ -183,6 +184,13 @@ impl Policy {
         };
         let entry = path::entry(fs, path, target.base).ok_or(Why::Unreadable)?;
         allow_if(!self.blocked.holds(&entry), Why::Blocked)
+    }
+
+    /// Notes the directory that code leaves for one where it may not write.
+    pub(super) fn note_change_of_directory(&self, fs: &impl FileSystem, to: Target<'_>) {
+        if let Some(to) = to.directory(fs).filter(|to| !self.contains(fs, to)) {
+            current::note_left(fs, &to);
+        }
     }
 
     pub(super) fn enter(

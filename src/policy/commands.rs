@@ -7,9 +7,6 @@ use ahash::AHashSet;
 use crate::policy::files::fs::{FileSystem, PathBuf};
 use crate::policy::files::path::{self, Base};
 
-/// The separator between the directories of a `PATH`.
-const SEPARATOR: u8 = if cfg!(windows) { b';' } else { b':' };
-
 /// The programs that may be started.
 #[derive(Clone, Debug, Default)]
 pub enum Commands {
@@ -17,8 +14,32 @@ pub enum Commands {
     None,
     All,
     /// The programs at these places: the resolved directory and the name in it. A link and its
-    /// target are two programs, as many programs act by the name they are called by.
+    /// target are two programs, as many programs act by the name they are called by. [`PYTHON`]
+    /// stands for this interpreter, at any place.
     At(AHashSet<PathBuf>),
+}
+
+const PYTHON: &[u8] = b"python";
+
+/// The program of this process.
+const THIS: &[u8] = b"/proc/self/exe";
+
+/// Returns whether a name stands for the interpreter of this process.
+pub fn is_python(name: &[u8]) -> bool {
+    matches!(name, PYTHON | b"python3")
+}
+
+/// The name of a program in a policy: `python` for the interpreter of this process.
+pub fn name_of(fs: &impl FileSystem, program: Vec<u8>) -> Vec<u8> {
+    match is_this(fs, &program) {
+        true => PYTHON.to_vec(),
+        false => program,
+    }
+}
+
+fn is_this(fs: &impl FileSystem, program: &[u8]) -> bool {
+    let is_named = path::split(program).1.starts_with(PYTHON);
+    is_named && fs.identity(program).is_some_and(|this| fs.identity(THIS) == Some(this))
 }
 
 impl Commands {
@@ -29,15 +50,18 @@ impl Commands {
         names: impl IntoIterator<Item = &'a [u8]>,
         search: &[u8],
     ) -> Self {
-        let places = names.into_iter().filter_map(|name| {
-            let found = if name.contains(&b'/') {
-                PathBuf::from_slice(name)
-            } else {
-                find(fs, name, search)?
+        let mut places = AHashSet::new();
+        for name in names {
+            let found = match name.contains(&b'/') {
+                true => Some(PathBuf::from_slice(name)),
+                false => find(fs, name, search),
             };
-            place(fs, &found)
-        });
-        Self::At(places.collect())
+            places.extend(found.and_then(|found| place(fs, &found)));
+            if is_python(name) {
+                places.insert(PathBuf::from_slice(PYTHON));
+            }
+        }
+        Self::At(places)
     }
 
     /// Returns the programs of both.
@@ -55,7 +79,10 @@ impl Commands {
         match self {
             Self::None => false,
             Self::All => true,
-            Self::At(places) => place(fs, program).is_some_and(|place| places.contains(&place)),
+            Self::At(places) => {
+                place(fs, program).is_some_and(|place| places.contains(&place))
+                    || (places.contains(PYTHON) && is_this(fs, program))
+            }
         }
     }
 }
@@ -75,7 +102,7 @@ pub fn own_path() -> Vec<u8> {
 /// Returns the program that a name starts, by the directories of a `PATH`: the first that can be
 /// executed (execvp(3)). An empty directory is the current one.
 pub fn find(fs: &impl FileSystem, name: &[u8], search: &[u8]) -> Option<PathBuf> {
-    search.split(|&byte| byte == SEPARATOR).find_map(|directory| {
+    search.split(|&byte| byte == b':').find_map(|directory| {
         let mut candidate =
             PathBuf::from_slice(if directory.is_empty() { b"." } else { directory });
         candidate.push(b'/');

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::check::Operation;
 use super::network::{Destination, Reach};
+use crate::policy::commands::name_of;
 use crate::policy::files::descriptors;
 use crate::policy::files::descriptors::is_standing_device;
 use crate::policy::files::fs::{DescriptorPlace, FileSystem, PathBuf};
@@ -101,7 +102,7 @@ pub fn needs(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Need> {
         Operation::CallNative(module) => Some(Need::of_native(module)),
         Operation::Start(Some(program)) => {
             let found = path::entry(fs, program, Base::CurrentDir);
-            found.map(|program| Need::Program(program.to_vec()))
+            found.map(|program| Need::Program(name_of(fs, program.to_vec())))
         }
         // Anything that is not blocked may be looked at.
         Operation::Look(_)

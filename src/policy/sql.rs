@@ -70,7 +70,7 @@ fn is_true(value: &[u8]) -> bool {
 
 /// Returns whether SQLite locks a file itself by this `vfs`: with `unix-dotfile` it makes another.
 fn locks_in_place(vfs: &[u8]) -> bool {
-    matches!(vfs, b"unix" | b"unix-excl" | b"unix-none" | b"win32")
+    matches!(vfs, b"unix" | b"unix-excl" | b"unix-none")
 }
 
 /// `key=value`, both percent-decoded.
@@ -127,7 +127,6 @@ fn says_so(header: &[u8]) -> bool {
 
 /// Returns the first bytes of a file; `None` if it cannot be read, or if any log that it has is
 /// there.
-#[cfg(unix)]
 pub(crate) fn header(path: &[u8]) -> Option<[u8; 20]> {
     use rustix::fs::{FileType, Mode, OFlags};
 
@@ -144,7 +143,6 @@ pub(crate) fn header(path: &[u8]) -> Option<[u8; 20]> {
 
 /// Returns whether this process holds a lock on the file of this number: then it has it open, and
 /// the log is beside it.
-#[cfg(unix)]
 fn is_locked(number: u64) -> bool {
     // proc_locks(5): `1: POSIX  ADVISORY  WRITE 458 03:07:133880 0 EOF`
     let Ok(locks) = std::fs::read_to_string("/proc/locks") else {

@@ -57,7 +57,8 @@ mod _native {
         question::merged_approvals,
         recording::{Observer, Recording},
         supervisor::{
-            Interrupts, descriptor_of, hold_sockets, json_extent, listeners, own_directory,
+            Interrupts, descriptor_of, directory, hold_sockets, json_extent, listeners,
+            own_directory,
         },
         tool::Tool,
         tool_function::{in_tool, run_in, tool_arguments, tool_result},

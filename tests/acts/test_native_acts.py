@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import errno
 import os
-import sys
 import tempfile
 import threading
 
@@ -13,8 +12,6 @@ import programs
 import pytest
 
 from fastaudit_rs import AuditDenied, Policy
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs tables of ELF objects")
 
 THREADS = ("attached", "released", "native", "native, waited for")
 

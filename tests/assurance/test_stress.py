@@ -147,7 +147,6 @@ def resident():
 
 
 @pytest.mark.alone
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     ("kind", "count"), [("events", 1_000_000), ("guards", 100_000), ("denials", 50_000)]
 )

@@ -125,8 +125,6 @@ def attempt(tmp_path):
     def run(name, guarded):
         if name in ("sys.monitoring", "the context of a task") and sys.version_info < (3, 12):
             pytest.skip("it came with 3.12")
-        if name == "a signal" and sys.platform == "win32":
-            pytest.skip("there are no such signals")
         host = types.ModuleType("host_of_tools")
         host.home = home
         exec(compile(HOST, "host_of_tools.py", "exec"), vars(host))

@@ -325,10 +325,6 @@ class TestNothingToWatch:
 
         return run_code
 
-    pytestmark = pytest.mark.skipif(
-        sys.platform != "linux", reason="what is loaded can be told on Linux only"
-    )
-
     def test_the_standard_library(self, run):
         assert run("""
             with audit_perms():

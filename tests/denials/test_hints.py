@@ -454,7 +454,7 @@ LEAST = [
     ({"write": ["."]}, ("open", "/tmp/x81f", "w", 0), {"write": [".", "/tmp"]}),
     ({"write": ["."]}, ("tempfile.mkdtemp", "/srv/x81f"), {"write": [".", "/srv"]}),
     ({"write": ["."]}, ("os.rmdir", "/srv", -1), {"write": [".", "/srv"]}),
-    ({"write": ["~/x"]}, ("os.chdir", "/"), {"write": ["~/x", "/"]}),
+    ({"write": ["~/x"]}, ("os.chmod", "/", 0o755, -1), {"write": ["~/x", "/"]}),
     ({"read": ["/data"]}, ("os.listdir", "/"), {"read": ["/data", "/"]}),
     ({"env": True}, ("os.putenv", b"PYTHONPATH", b""), {"env": ["*", "PYTHONPATH"]}),
     ({"env": ["A"]}, ("os.putenv", b"PATH", b""), {"env": ["A", "PATH"]}),

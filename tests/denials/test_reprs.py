@@ -59,7 +59,6 @@ def test_recordings(tmp_path):
     assert "<b>" not in recording._repr_html_()
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sandboxes need POSIX")
 class TestSandboxes:
     def test_sandboxes(self):
         with Sandbox(Policy(network=False), confine="audit") as sandbox:
@@ -220,7 +219,6 @@ class TestDisplays:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="sandboxes need POSIX")
 def test_in_a_kernel(tmp_path):
     kernels = pytest.importorskip("kernels")
     environment = peers.environment(tmp_path, **kernels.home_of(tmp_path))

@@ -28,10 +28,10 @@ KINDS = {
     "write": "open('/srv/a', 'w')",
     "append": "open('/srv/a', 'a')",
     "mkdir": "import os; os.mkdir('/srv/a')",
-    "remove": "import os; os.remove('/srv/a')",
+    "remove": "import os; os.remove('DIR/kept/a')",
     "rename": "import os; os.rename('/srv/a', '/srv/b')",
     "copy": "import shutil; shutil.copyfile('/etc/hosts', '/srv/hosts')",
-    "tree": "import shutil; shutil.rmtree('/srv/data')",
+    "tree": "import shutil; shutil.rmtree('DIR/kept')",
     "link": "import os; os.symlink('/etc', 'DIR/out/link')",
     "mode": "import os; os.chmod('/srv/a', 0o777)",
     "database": "import sqlite3; sqlite3.connect('/srv/a.db')",
@@ -57,6 +57,8 @@ KINDS = {
 def work(tmp_path):
     work = tmp_path / "work"
     (work / "out").mkdir(parents=True)
+    (work / "kept").mkdir()
+    (work / "kept/a").touch()
     (work / "policy.toml").write_text(POLICY.replace("DIR", str(work)))
     return work
 
@@ -143,8 +145,8 @@ def test_the_table(work, command, run):
     [
         ("import os; os.system('a\\n\\x1b[2Jb')", r"run the shell command a\n\u{1b}[2Jb"),
         (
-            "import os; os.remove('a\\n\\x1b[2Jb')",
-            r"remove the file 'a\n\x1b[2Jb': nothing may be written",
+            "import os; os.mkdir('a\\n\\x1b[2Jb')",
+            r"make the directory 'a\n\x1b[2Jb': nothing may be written",
         ),
         ("import sys; sys.audit('fastaudit.call', 'a')", "call a native function"),
         ("import sys; sys.audit('os.symlink')", "make a symbolic link"),

@@ -421,5 +421,7 @@ def test_of_a_program_that_the_command_runs(name, places, command):
         )
     done = command(name, *(["--write", "."] if name == "run" else []), "program.py")
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.split()[:2]) == ["copy", "first"]
+    # The policy is on the standard output.
+    printed = done.stderr if name == "learn" else done.stdout
+    assert sorted(printed.split()[:2]) == ["copy", "first"]
     assert "ends here" not in done.stderr

@@ -37,7 +37,6 @@ def state(directory):
     return found
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="sets the owner and attributes of links")
 def test_links_that_are_not_followed(guard, links):
     if os.geteuid() != 0:
         pytest.skip("only root may give links away")

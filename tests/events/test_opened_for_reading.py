@@ -4,14 +4,11 @@ import fcntl
 import os
 import shutil
 import struct
-import sys
 
 import programs
 import pytest
 
 from fastaudit_rs import AuditDenied, Policy, mk_audit, v02
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
 
 SETFLAGS, GETFLAGS, FSSETXATTR = 0x40086602, 0x80086601, 0x401C5820
 SETVERSION, ENABLE_VERITY = 0x40087602, 0x40806685

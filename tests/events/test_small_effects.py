@@ -12,9 +12,6 @@ import pytest
 from in_turn import Numbers
 from test_silent import denied
 
-fcntl = pytest.importorskip("fcntl")
-ON_LINUX = sys.platform == "linux"
-
 
 class TestTheEnd:
     def test_of_a_timer(self, guard):
@@ -45,7 +42,6 @@ if hasattr(os, "waitid"):
     WAITS["waitid of a group"] = lambda: os.waitid(os.P_PGID, os.getpgrp(), os.WEXITED)
 
 
-@pytest.mark.skipif(not ON_LINUX, reason="only Linux tells which children there are")
 class TestWaiting:
     @pytest.mark.parametrize("way", WAITS)
     def test_for_a_child_of_the_host(self, guard, way):

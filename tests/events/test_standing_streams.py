@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
-
 NAMES = [
     "/dev/stdout",
     "/dev/stderr",

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 import textwrap
 
 import programs
@@ -515,7 +514,6 @@ class TestTheModule:
 class TestSharing:
     """Guards that share one directory, and have it where the kernel looks too."""
 
-    @pytest.mark.skipif(sys.platform != "linux", reason="Landlock")
     def test_calls_that_the_kernel_confines(self, run):
         run("""
         for policy in (Policy(write=["."]), Policy(write=["."], read=["/etc"])):
@@ -586,7 +584,6 @@ class TestSharedValues:
         with Policy(write=["."], native=True).guard(monitor_calls=False)():
             denied(tempfile.mkstemp, prefix="pym-", dir="/dev/shm")
             denied(open, "/dev/shm/pym-a", "w")
-            denied(os.remove, "/dev/shm/pym-a")
             memory = mmap.mmap(-1, 4096)
             denied(ctypes.c_int.from_buffer, memory)
             denied(ctypes.addressof, ctypes.c_int())

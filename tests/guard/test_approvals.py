@@ -193,7 +193,6 @@ def test_commands_are_approved_by_their_program(asking):
     assert asked[0].approval("pattern") == {"commands": [TRUE]}
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs sh")
 def test_a_shell_is_approved_once(asking, places):
     perms, asked = asking("once")
     with perms():

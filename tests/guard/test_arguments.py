@@ -62,7 +62,6 @@ def test_oks_may_be_any_iterable(mk_audit, places, make):
 
 
 @pytest.mark.original_fails()
-@pytest.mark.skipif(os.name != "posix", reason="HOME names the home directory")
 @pytest.mark.parametrize("kind", [str, os.fsencode, Path], ids=["str", "bytes", "PathLike"])
 def test_a_root_in_the_home_directory(mk_audit, kind, places, monkeypatch):
     monkeypatch.setenv("HOME", places.out)

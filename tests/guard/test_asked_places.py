@@ -1,7 +1,6 @@
 """The place that a question is about: it is shown, and an answer is for no other."""
 
 import os
-import sys
 import threading
 
 import pytest
@@ -9,9 +8,6 @@ from asked import Asked
 
 from fastaudit_rs import AuditDenied, Policy, mk_audit as make
 from fastaudit_rs.tools import asking
-
-if sys.platform == "win32":
-    pytest.skip("links need rights there", allow_module_level=True)
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def test_the_test_of_the_readme(pytester):
     pytester.makepyfile(readme("py"))
     ran = pytester.runpytest_subprocess("-pno:xdist")
     ran.assert_outcomes(failed=1)
-    ran.stdout.fnmatch_lines(["*To allow it: @pytest.mark.audit(write=[[]'/etc/notes'[]])*"])
+    ran.stdout.fnmatch_lines(["*To allow it: @pytest.mark.audit(write=[[]'/srv/notes'[]])*"])
 
 
 def test_every_example_is_tested():

@@ -76,14 +76,14 @@ def test_mcp_server(tmp_path):
     told = [one.structured_content for one in results]
     assert [one["value"] for one in told] == [4.0, [5.0, None], None]
     [denied] = told[2]["denials"]
-    assert denied["path"] == f"{outside}/a" and f"not in '{inside}'" in denied["message"]
+    assert denied["path"] == f"{outside}/a" and "not in '.'" in denied["message"]
     assert [one.is_error for one in results] == [False, False, True]
     assert (inside / "a").exists() and not (outside / "a").exists()
 
 
 class TestSmolagents:
     CODES = (
-        "import os\nos.remove('/srv/data.csv')",
+        "open('/srv/data.csv', 'w')",
         "with open('primes.txt', 'w') as file:\n    file.write('2 3 5')\nprint('saved')\n1 + 1",
         "final_answer(open('primes.txt').read())",
     )
@@ -107,7 +107,7 @@ class TestSmolagents:
         with recipe("smolagents_executor").make_agent(Scripted(), place) as agent:
             assert agent.run("Save the primes.") == "2 3 5"
             denied, saved = agent.memory.steps[1:3]
-        assert "remove the file '/srv/data.csv': not in " in str(denied.error)
+        assert "open the file '/srv/data.csv' for writing: not in " in str(denied.error)
         assert saved.error is None
         assert "saved" in saved.observations and "2" in saved.observations
         assert Path("primes.txt").exists() is (place == "here")

@@ -15,10 +15,7 @@ BLOCKS = re.findall(r"```console\n(.*?)```", INSTALL, re.DOTALL)
 NAMES = ["cell", "test", "script", "host", "program of fastaudit"]
 PROMPT = re.compile(r"^(?:In \[\d+\]: | {3}\.\.\.: ?)")
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform == "win32", reason="has another shell"),
-]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -111,8 +111,16 @@ class TestObject:
             ({"env": ["A", ""]}, ValueError, r"env\[1\] must be the name of a variable"),
             ({"env": ["A=B"]}, ValueError, r"env\[0\] must be the name of a variable"),
             ({"commands": [""]}, ValueError, r"commands\[0\] must be the name or the path of one"),
-            ({"network": None}, TypeError, "network must be True, False or a Network, not None"),
-            ({"network": 1}, TypeError, "network must be True, False or a Network, not int"),
+            (
+                {"network": None},
+                TypeError,
+                "network must be True, False, a Network or a dict of its fields, not None",
+            ),
+            (
+                {"network": 1},
+                TypeError,
+                "network must be True, False, a Network or a dict of its fields, not int",
+            ),
             ({"max_bytes": "x"}, ValueError, "max_bytes must be None, a number of bytes from 0 or"),
             ({"max_bytes": -1}, ValueError, "max_bytes must be None, a number of bytes from 0 or"),
             ({"max_bytes": True}, TypeError, "max_bytes must be None, a number .*, not bool"),

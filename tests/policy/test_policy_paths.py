@@ -39,7 +39,7 @@ class TestRead:
         assert under(read, places.cwd + "/a", read=[places.cwd]) is None
         assert under(read, "a", read=["."]) is None
         denied = under(read, places.out + "/a", read=[places.cwd])
-        message = f"Denied: open the file '{places.out}/a' for reading: not in '{places.cwd}'"
+        message = f"Denied: open the file '{places.out}/a' for reading: not in '.'"
         assert denied.args == (message,)
         assert (denied.rule, denied.effect) == ("read", "read")
         nothing = under(read, places.out + "/a", read=[])

@@ -7,7 +7,6 @@ import io
 import os
 import shutil
 import socket
-import sys
 from collections import UserList
 from pathlib import Path
 
@@ -140,7 +139,6 @@ class TestPythonFiles:
                 work()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="has other functions")
 class TestOsFunctions:
     @pytest.fixture
     def fd(self, places):

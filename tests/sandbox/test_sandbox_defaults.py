@@ -224,4 +224,5 @@ def test_a_denial_names_the_directory_once(policy, hint):
         denied = sandbox.run("open('/srv/x', 'w')").violations[0]
         assert denied.hint == hint
         assert denied.roots.count(str(sandbox.directory)) == 1
-        assert str(denied).count(str(sandbox.directory)) == 1
+        # It is the current one there.
+        assert "not in '.'" in str(denied) and str(sandbox.directory) not in str(denied)

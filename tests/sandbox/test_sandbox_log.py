@@ -8,8 +8,6 @@ import pytest
 
 from fastaudit_rs import AuditLog, Policy, Sandbox
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="has no sandboxes")
-
 
 @pytest.fixture
 def path(tmp_path):

@@ -3,6 +3,7 @@
 It stands behind the filter of system calls, where the system lets the host's user make one.
 """
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -23,7 +24,12 @@ def network(process="self"):
 
 
 def networks_of_threads():
-    return {network(f"self/task/{each}") for each in os.listdir("/proc/self/task")}
+    found = set()
+    for each in os.listdir("/proc/self/task"):
+        # One may have ended meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            found.add(network(f"self/task/{each}"))
+    return found
 
 
 def networks(fields):

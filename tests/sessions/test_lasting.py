@@ -3,7 +3,6 @@
 import gc
 import linecache
 import os
-import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -11,9 +10,6 @@ from pathlib import Path
 import pytest
 from waiting import until
 from watched import descendants
-
-if sys.platform != "linux":
-    pytest.skip("it reads /proc", allow_module_level=True)
 
 #: The steps before the measures.
 WARM = 150

@@ -72,12 +72,12 @@ class Kernel:
         return ran
 
     def wait_for_output(self, request):
-        """Wait until a cell that was sent has printed something."""
+        """Wait until a cell that was sent has printed something; returns it."""
         while True:
             message = self.client.get_iopub_msg(timeout=TIMEOUT)
             is_of_cell = message["parent_header"].get("msg_id") == request
             if is_of_cell and message["msg_type"] == "stream":
-                return
+                return message["content"]["text"]
 
     def reply(self, request):
         """The content of the reply to a request on the shell's channel."""

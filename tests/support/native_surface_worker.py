@@ -433,7 +433,7 @@ def main():
             with make() as guard:
                 objects = reach([guard, make, policy, *factories])
                 try:
-                    os.remove(OUT + "/x")
+                    os.mkdir(OUT + "/x")
                 except AuditDenied as denied:
                     objects += [denied, denied._denial]
                 for _ in range(ROUND):

@@ -107,11 +107,22 @@ class TestPrograms:
         assert done.returncode == 1
         assert done.stderr.splitlines()[-1].startswith("SyntaxError")
 
-    @pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
     def test_interrupts(self, command):
         done = command("run", "-c", "raise KeyboardInterrupt")
         assert done.returncode == -signal.SIGINT
         assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
+        assert "fastaudit" not in done.stderr and "runpy" not in done.stderr
+
+    def test_a_directory(self, command, places):
+        os.mkdir("app")
+        Path("app/__main__.py").write_text("import sys, own; print(sys.argv[1:], own.X)")
+        Path("app/own.py").write_text("X = 1")
+        assert command("run", "app", "a").stdout == "['a'] 1\n"
+
+    @pytest.mark.skipif(sys.version_info < (3, 13), reason="Python has no colours there")
+    def test_colours_of_a_terminal(self, command):
+        code = "import os; os.environ['FORCE_COLOR'] = '1'; 1 / 0"
+        assert "\x1b[35mdivision by zero" in command("run", "-c", code).stderr
 
     def test_hooks_for_exceptions_of_the_program(self, command):
         code = "import sys\nsys.excepthook = lambda *e: print('told', e[0].__name__)\n1/0"
@@ -127,6 +138,9 @@ class TestPrograms:
             (["run", "missing.py"], "No such file or directory: 'missing.py'"),
             (["run", "--policy", "missing.toml", "-c", "1"], "missing.toml"),
             (["run", "--net", "a:b", "-c", "1"], "a:b"),
+            (["run", "--memory", "20M", "-c", "1"], "--memory is too small: a program needs "),
+            (["run", "--write", "a,b", "-c", "1"], "write --write a --write b"),
+            (["learnt", "a.py"], "there is no command 'learnt' (did you mean learn?)"),
             ([], "required"),
         ],
     )
@@ -147,7 +161,57 @@ class TestPermissions:
         assert os.listdir() == []
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="has another shell")
+class TestLearning:
+    def test_it_writes_where_it_was_started(self, command, places):
+        done = command("learn", "-o", "p.toml", "-c", f"import os; os.chdir({places.out!r})")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert os.listdir() == ["p.toml"] and os.listdir(places.out) == []
+        # Changing the directory writes nothing.
+        assert Policy.from_toml("p.toml").write == ()
+
+    def test_a_wrong_place_is_told_before_the_program_runs(self, command):
+        done = command("learn", "-o", "/none/such", "-c", "open('a', 'w')")
+        assert done.returncode == 2 and "Traceback" not in done.stderr
+        assert os.listdir() == []
+
+    def test_what_the_program_prints_is_kept_apart(self, command):
+        code = "import os; print('own'); os.system('echo of a child'); open('a', 'w')"
+        done = command("learn", "-c", code)
+        assert Policy.parse_toml(done.stdout).write == (os.path.abspath("a"),)
+        assert sorted(done.stderr.splitlines()) == ["of a child", "own"]
+
+    def test_a_program_that_fails(self, command):
+        done = command("learn", "-c", "open('a', 'w'); 1 / 0; open('b', 'w')")
+        assert done.returncode == 1
+        told = "# Perhaps not all of it: the program ended with the status 1."
+        assert done.stdout.splitlines()[0] == told
+        assert Policy.parse_toml(done.stdout).write == (os.path.abspath("a"),)
+
+
+class TestHints:
+    """What is written after `To allow it` allows it."""
+
+    @pytest.mark.parametrize(
+        ("code", "hint"),
+        [
+            ("import os; os.environ['PATH'] = '/x'; os.environ['A'] = 'b'", "--env PATH"),
+            (
+                "import subprocess, sys; subprocess.run([sys.executable, '-c', '1'])",
+                "--run python",
+            ),
+            (
+                "import http.server; http.server.HTTPServer(('127.0.0.1', 0), None)",
+                "--listen 127.0.0.1:0",
+            ),
+        ],
+    )
+    def test_in_one_round(self, command, code, hint):
+        done = command("run", "-c", code)
+        assert f"\nTo allow it: {hint}\n" in done.stderr
+        done = command("run", *hint.split(), "-c", code)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.slow
 def test_the_page(places):
     """The page docs/shell.md shows what is printed."""
@@ -176,10 +240,9 @@ class TestDoctor:
         found = {line[4:23].strip(): (line[:2], line[23:]) for line in done.stdout.splitlines()}
         assert found["writing elsewhere"] == ("ok", "is stopped")
         assert found["pytest"] == ("ok", "guards in tests")
-        if sys.platform == "linux":
-            assert found["seccomp"][1].endswith("sandboxes")
-            assert found["Landlock"][1].endswith("policy.call and sandboxes")
-            assert found["native acts"] == ("ok", "judged")
+        assert found["seccomp"][1].endswith("sandboxes")
+        assert found["Landlock"][1].endswith("policy.call and sandboxes")
+        assert found["native acts"] == ("ok", "judged")
         watched = ("ok", "watched") if sys.version_info >= (3, 12) else ("--", "not watched")
         assert found["native calls"][0] == watched[0]
         assert found["native calls"][1].startswith(watched[1])
@@ -219,7 +282,6 @@ print(json.dumps([may, told, [vars(found) for found in doctor.findings()]]))
         shown = capsys.readouterr().out
         assert "--  sandbox            does not work: the kernel cannot hold the policy" in shown
 
-    @pytest.mark.skipif(sys.platform != "linux", reason="Landlock is of Linux")
     @pytest.mark.parametrize(
         ("version", "state", "text"),
         [

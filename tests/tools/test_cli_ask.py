@@ -1,12 +1,14 @@
 """The question before an operation is denied; `fastaudit-rs run --ask` on a terminal."""
 
 import contextlib
+import fcntl
 import functools
 import os
 import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import programs
@@ -15,12 +17,6 @@ from repository import ROOT
 
 from fastaudit_rs import AuditDenied, Policy
 from fastaudit_rs.tools import asking
-
-if sys.platform == "win32":
-    pytest.skip("a terminal is Unix's", allow_module_level=True)
-
-import fcntl
-import termios
 
 #: The seconds in which a question comes, on a busy machine.
 LONG = 60

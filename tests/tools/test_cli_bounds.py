@@ -12,8 +12,6 @@ import pytest
 
 COMMAND = [sys.executable, "-m", "fastaudit_rs", "run"]
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="has no such processes")
-
 
 @pytest.fixture
 def command(command):

@@ -169,7 +169,7 @@ class TestRecording:
         with Policy().observe(monitor_calls=False)() as recording:
             os.mkdir(places.out + "/a")
             os.mkdir(places.out + "/b")
-            os.kill(os.getpid(), signal.SIGCONT)
+            os.kill(os.getppid(), signal.SIGCONT)
         assert sorted(os.listdir(places.out)) == ["a", "b"]
         assert [effect.verdict for effect in recording.effects] == ["write", "write", "denied"]
         assert recording.never_allowed == ["os.kill"]

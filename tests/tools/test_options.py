@@ -29,12 +29,13 @@ PERMISSIONS = {
     "": {},
     "--write .": {"write": [HERE]},
     "--write a --write=/srv": {"write": [f"{HERE}/a", "/srv"]},
+    "--write ~/a": {"write": [os.path.expanduser("~/a")]},
     "--write any": {"write": None},
     "--read /srv": {"read": ["/srv"]},
     "--read any": {"read": None},
     "--run git --run ls": {"commands": ["git", "ls"]},
     "--run any": {"commands": True},
-    "--env LANG": {"env": ["LANG"]},
+    "--env PATH": {"env": ["*", "PATH"]},
     "--env any": {"env": True},
     "--net a.example:443 --net 127.0.0.1": {"network": network(["a.example:443", "127.0.0.1"])},
     "--net any --listen 80": {"network": True},
@@ -42,6 +43,7 @@ PERMISSIONS = {
     "--listen 127.0.0.1:80": {"network": network(listen=["127.0.0.1:80"])},
     "--listen 80-90 --net a.example": {"network": network(["a.example"], ["*:80-90"])},
     "--set \"threads='deny'\"": {"threads": "deny"},
+    "--set threads=deny": {"threads": "deny"},
 }
 
 
@@ -170,9 +172,10 @@ class TestOfARecording:
                 ("os.mkdir", f"{tmp_path}/a b", 0o777, -1),
                 ("socket.connect", connecting, ("127.0.0.1", 9)),
                 ("os.putenv", b"MODE", b"x"),
+                ("os.putenv", b"PATH", b"x"),
             ]
-            words = self.recorded(*events, words="--env LANG")
-            assert words == f"--write '{tmp_path}/a b' --net 127.0.0.1:9 --env MODE"
+            words = self.recorded(*events)
+            assert words == f"--write '{tmp_path}/a b' --net 127.0.0.1:9 --env PATH"
             assert self.recorded(*events, words=words) is None
 
     def test_names_act_on_no_terminal(self, tmp_path):

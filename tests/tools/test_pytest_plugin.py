@@ -43,6 +43,64 @@ def test_bad_fields_of_the_fixture(run):
 
 
 class TestMarker:
+    def test_a_test_that_swallows_a_denial_is_told(self, run):
+        result = run("""
+from fastaudit_rs import AuditDenied
+
+@pytest.mark.audit
+def test_swallows():
+    try:
+        os.mkdir(OUT + "/a")
+    except OSError:
+        pass
+
+@pytest.mark.audit
+def test_expects():
+    with pytest.raises(AuditDenied):
+        os.mkdir(OUT + "/a")
+""")
+        result.assert_outcomes(passed=2, warnings=1)
+        result.stdout.fnmatch_lines(["*PytestWarning: passed in spite of a denial: os.mkdir *"])
+
+    def test_a_preset(self, run):
+        result = run("""
+@pytest.mark.audit("readonly")
+def test_a():
+    os.mkdir("a")
+""")
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(["*AuditDenied: Denied: make the directory 'a'*"])
+
+    def test_wrong_fields(self, run):
+        result = run("""
+@pytest.mark.audit(wirte=["."])
+def test_a():
+    pass
+""")
+        result.assert_outcomes(failed=1)
+        shown = result.stdout.str()
+        assert "@pytest.mark.audit: a policy has no field" in shown
+        assert "pytest_plugin.py" not in shown
+
+    def test_the_hint_for_a_network_needs_no_import(self, run):
+        test = """
+@pytest.mark.audit
+def test_a():
+    import socket
+    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"", ("192.0.2.1", 9))
+"""
+        [hint, *_] = re.findall(r"To allow it: (@.*)", run(test, "--tb=short").stdout.str())
+        assert "network={'hosts': [" in hint and "192.0.2.1:9" in hint
+        result = run(test.replace("@pytest.mark.audit", hint), "--tb=short").stdout.str()
+        assert "Denied" not in result and "NameError" not in result
+
+    def test_the_hint_of_a_doctest_is_no_marker(self, pytester):
+        pytester.makepyfile(module='def f():\n    """\n    >>> open(\'/srv/x\', \'w\')\n    """\n')
+        ran = pytester.runpytest_subprocess(*without_others(), "--doctest-modules", "--audit=raise")
+        ran.assert_outcomes(failed=1)
+        ran.stdout.fnmatch_lines(["To allow it: write = */srv/x*"])
+        assert "@pytest.mark" not in ran.stdout.str()
+
     def test_a_test(self, run):
         result = run("""
 @pytest.mark.audit
@@ -87,7 +145,7 @@ class TestAll:
     @pytest.mark.parametrize(
         "marker, error",
         [
-            ("audit(1)", "takes a Policy, the name of a TOML file or False, not 1"),
+            ("audit(1)", "takes a Policy, the name of a preset or of a TOML file, or False, not 1"),
             ("audit(None, None)", "takes one policy"),
             ("audit(wirte=1)", "wirte"),
             ("audit(write=1)", "write"),
@@ -96,7 +154,7 @@ class TestAll:
     def test_bad_ones(self, run, marker, error):
         result = run(f"@pytest.mark.{marker}\ndef test_a(): pass")
         result.assert_outcomes(failed=1)
-        result.stdout.fnmatch_lines([f"*TypeError*{error}*"])
+        result.stdout.fnmatch_lines([f"*@pytest.mark.audit: *{error}*"])
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ class TestReport:
             [
                 "test_it.py::test_address",
                 "    socket.connect 192.0.2.1:80, at test_it.py:[0-9]*",
-                "    to allow it: @pytest.mark.audit(network=Network(*'192.0.2.1:80'*))",
+                "    to allow it: @pytest.mark.audit(network={*'192.0.2.1:80'*})",
                 "test_it.py::test_files",
                 "    open settings.ini, at test_it.py:32",
                 f"    open {out}/a, at test_it.py:33",
@@ -59,7 +59,7 @@ class TestReport:
                 "    to allow it: @pytest.mark.audit(commands=['ls'])",
                 "test_it.py::test_socket",
                 f"    socket.bind {out}/s, at test_it.py:*",
-                f"    to allow it: @pytest.mark.audit(*unix=[[]'{out}/s']*)",
+                f"    to allow it: @pytest.mark.audit(*'unix': [[]'{out}/s']*)",
                 "test_it.py::test_variable",
                 "    os.putenv PATH, at test_it.py:*",
                 "    to allow it: @pytest.mark.audit(env=[[]'[*]', 'PATH'])",
@@ -164,7 +164,7 @@ def test_ports():
         ignoring(client.connect, ("192.0.2.1", 40000 + os.getpid() % 1000))
 
 def test_home():
-    ignoring(os.rmdir, os.path.expanduser("~/no/such/directory"))
+    ignoring(os.mkdir, os.path.expanduser("~/no/such/directory"))
 
 def test_programs():
     import subprocess, sys
@@ -216,7 +216,7 @@ class TestBaseline:
             lines.append((pytester.path / name).read_text().splitlines()[2:])
         assert lines[0] == lines[1] == lines[2] == sorted(lines[0])
         assert "test_it.py::test_ports: socket.connect 192.0.2.1:*" in lines[0]
-        assert "test_it.py::test_home: os.rmdir ~/no/such/directory" in lines[0]
+        assert "test_it.py::test_home: os.mkdir ~/no/such/directory" in lines[0]
         assert "test_it.py::test_programs: subprocess.Popen python -c ''" in lines[0]
         result = run(MADE_UP, "--audit=raise", "--audit-baseline=base0.txt", "-n2", needs=["xdist"])
         result.assert_outcomes(passed=5)

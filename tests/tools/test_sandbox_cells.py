@@ -131,7 +131,7 @@ class TestEnds:
         run("%%sandbox\nx = 1")
         ran = run("%%sandbox --timeout 0.3\nwhile True: pass")
         assert ran.status == "error"
-        assert ran.error.splitlines()[-1] == "(It was ended by the limit wall_seconds.)"
+        assert ran.error.splitlines()[-1] == "(It took longer than --timeout.)"
         assert run("%%sandbox\nx").value == "1"
 
     def test_interrupt(self, run):

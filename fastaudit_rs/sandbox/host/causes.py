@@ -4,7 +4,6 @@ import contextlib
 import errno
 import os
 import resource
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,7 +90,7 @@ def _is_filtered() -> bool:
 
 def counts_processes() -> bool:
     """True if the kernel limits the processes of this user: not those of root."""
-    return sys.platform == "linux" and os.getuid() != 0
+    return os.getuid() != 0
 
 
 def tasks() -> int:

@@ -37,7 +37,6 @@ pub(crate) fn named_by(entry: &[u8]) -> Option<i32> {
 }
 
 /// The system's word on a descriptor.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn describe(fs: &impl FileSystem, fd: i32) -> Descriptor {
     use rustix::fs::{FileType, Mode};
     use rustix::io::Errno;
@@ -70,7 +69,6 @@ pub(crate) fn describe(fs: &impl FileSystem, fd: i32) -> Descriptor {
     })
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
 fn place(fs: &impl FileSystem, name: &str, fd: i32) -> DescriptorPlace {
     if let Some(path) = fs.descriptor_path(fd) {
         return DescriptorPlace::At(path.to_vec());
@@ -86,43 +84,11 @@ fn place(fs: &impl FileSystem, name: &str, fd: i32) -> DescriptorPlace {
     }
 }
 
-/// The same by /dev/fd, which macOS (untested) opens only with the descriptor's own access mode.
-#[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
-pub(crate) fn describe(fs: &impl FileSystem, fd: i32) -> Descriptor {
-    use rustix::fs::{FileType, Mode, OFlags};
-    use rustix::io::Errno;
-
-    if fd < 0 {
-        return Descriptor::Unknown;
-    }
-    let name = format!("/dev/fd/{fd}");
-    let open = |flags| rustix::fs::open(&name, flags | OFlags::CLOEXEC, Mode::empty());
-    let (writes, file) = match open(OFlags::WRONLY) {
-        Ok(file) => (true, Ok(file)),
-        Err(Errno::BADF) => return Descriptor::Closed,
-        Err(_) => (false, open(OFlags::RDONLY)),
-    };
-    let Some(stat) = file.ok().and_then(|file| rustix::fs::fstat(&file).ok()) else {
-        return Descriptor::Unknown;
-    };
-    let kind = FileType::from_raw_mode(stat.st_mode);
-    let streams = matches!(kind, FileType::Fifo | FileType::CharacterDevice);
-    let place = match fs.descriptor_path(fd) {
-        Some(path) => DescriptorPlace::At(path.to_vec()),
-        None if matches!(kind, FileType::Fifo | FileType::Socket) => DescriptorPlace::Nowhere,
-        None => DescriptorPlace::Unknown,
-    };
-    Descriptor::Open(OpenDescriptor { writes, streams, place })
-}
-
 /// Returns whether opening this entry of a directory for writing changes no file: it discards, or
 /// stands for a descriptor that this process has open for writing, which leads to no file or is
 /// `appended` to. Opening it in another way begins at the start of the file: what the host wrote
 /// there is lost.
 pub(crate) fn is_standing_device(fs: &impl FileSystem, entry: &[u8], appends: bool) -> bool {
-    if !cfg!(unix) {
-        return false;
-    }
     if entry == b"/dev/null" {
         return true;
     }
@@ -158,24 +124,11 @@ pub fn open_makes_new(flags: i64) -> bool {
     flags & i64::from(EXCLUSIVE) != 0
 }
 
-#[cfg(unix)]
 const EXCLUSIVE: u32 = rustix::fs::OFlags::EXCL.bits();
-/// `_O_EXCL` of the Windows C runtime.
-#[cfg(not(unix))]
-const EXCLUSIVE: u32 = 0x400;
 
-#[cfg(unix)]
 const APPEND: u32 = rustix::fs::OFlags::APPEND.bits();
-#[cfg(unix)]
 const TRUNCATE: u32 = rustix::fs::OFlags::TRUNC.bits();
 
-/// `_O_APPEND` and `_O_TRUNC` of the Windows C runtime.
-#[cfg(not(unix))]
-const APPEND: u32 = 0x0008;
-#[cfg(not(unix))]
-const TRUNCATE: u32 = 0x0200;
-
-#[cfg(unix)]
 const WRITE_FLAGS: u32 = {
     use rustix::fs::OFlags;
     OFlags::WRONLY
@@ -185,10 +138,6 @@ const WRITE_FLAGS: u32 = {
         .union(OFlags::APPEND)
         .bits()
 };
-
-/// `_O_WRONLY | _O_RDWR | _O_CREAT | _O_TRUNC | _O_APPEND` of the Windows C runtime.
-#[cfg(not(unix))]
-const WRITE_FLAGS: u32 = 0x0001 | 0x0002 | 0x0100 | 0x0200 | 0x0008;
 
 // The requests of ioctl(2) that change the file that a descriptor leads to.
 //
@@ -256,9 +205,6 @@ const KINDS_OF_STREAMS: [u32; 2] = [0x54, 0x89];
 const READS: u32 = 2;
 
 pub fn effect(request: i64) -> ControlEffect {
-    if !cfg!(any(target_os = "linux", target_os = "android")) {
-        return ControlEffect::None;
-    }
     // The kernel takes the lower half alone.
     let request = (request & 0xffff_ffff) as u32;
     if DISTURBING.contains(&request) {
@@ -278,20 +224,11 @@ pub fn effect(request: i64) -> ControlEffect {
 // them, and the process that gets them need not be this one.
 
 /// The requests, by their numbers on most machines.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 mod requests {
     /// `F_SETOWN`, `F_SETSIG`, `F_SETOWN_EX`, `F_SETLEASE`, `F_NOTIFY`.
     pub const SENDING: &[i64] = &[8, 10, 15, 1024, 1026];
     /// `F_SETFL`, and the flag `O_ASYNC`.
     pub const FLAGS: (i64, i64) = (4, 0o20000);
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-mod requests {
-    /// `F_SETOWN`.
-    pub const SENDING: &[i64] = &[6];
-    /// `F_SETFL`, and the flag `O_ASYNC`.
-    pub const FLAGS: (i64, i64) = (4, 0x40);
 }
 
 /// Returns whether a request has signals sent. `argument` is `None` for one that is not a number.

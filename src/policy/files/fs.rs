@@ -1,7 +1,6 @@
 //! The view of the file system that a check needs, and the real one.
 //!
-//! Paths are bytes with `/` as the separator, as POSIX has them. On Windows (untested) they are
-//! brought into that form: `C:\a` is `/c:/a`.
+//! Paths are bytes with `/` as the separator, as POSIX has them.
 
 use smallvec::SmallVec;
 
@@ -63,22 +62,6 @@ pub trait FileSystem {
     fn is_executable(&self, path: &[u8]) -> bool;
 }
 
-/// A Windows path in the form the policy core uses: `/` as the separator, lower-case ASCII as the
-/// file system does not tell case apart, and a `/` before the drive.
-pub fn from_windows(path: &[u8]) -> PathBuf {
-    let mut path: PathBuf = path
-        .iter()
-        .map(|&byte| if byte == b'\\' { b'/' } else { byte.to_ascii_lowercase() })
-        .collect();
-    if path.starts_with(b"//?/") {
-        path.drain(..4);
-    }
-    if path.get(1) == Some(&b':') {
-        path.insert(0, b'/');
-    }
-    path
-}
-
 // The facts about an open descriptor.
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,16 +91,4 @@ pub enum Descriptor {
     Open(OpenDescriptor),
     /// The system would not say, so nothing may be concluded.
     Unknown,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn windows_paths_take_the_posix_form() {
-        assert_eq!(&from_windows(br"C:\Temp\x")[..], b"/c:/temp/x");
-        assert_eq!(&from_windows(br"\\?\C:\Temp")[..], b"/c:/temp");
-        assert_eq!(&from_windows(br"sub\x")[..], b"sub/x");
-    }
 }

@@ -1,5 +1,6 @@
 //! Paths and the file system: where a name leads, and which places are approved.
 
+pub mod current;
 pub mod descriptors;
 pub mod fs;
 pub mod os;

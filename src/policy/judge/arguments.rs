@@ -176,15 +176,10 @@ pub fn program(
 pub const UNIX_FAMILY: i64 = 1;
 
 /// `AF_INET` and `AF_INET6`.
-#[cfg(unix)]
 pub const FAMILIES: [i64; 2] = [
     rustix::net::AddressFamily::INET.as_raw() as i64,
     rustix::net::AddressFamily::INET6.as_raw() as i64,
 ];
-
-/// The same of Windows.
-#[cfg(not(unix))]
-pub const FAMILIES: [i64; 2] = [2, 23];
 
 pub fn is_internet(family: i64) -> bool {
     FAMILIES.contains(&family)
@@ -234,15 +229,9 @@ pub fn parse_address(text: &str) -> Option<IpAddr> {
 }
 
 /// Returns whether a name is this machine's own.
-#[cfg(unix)]
 pub(super) fn is_own_name(name: &str) -> bool {
     let own = rustix::system::uname();
     own.nodename().to_str().is_ok_and(|own| plain_name(own) == name)
-}
-
-#[cfg(not(unix))]
-pub(super) fn is_own_name(_name: &str) -> bool {
-    false
 }
 
 /// Returns whether a name is an address in an older form: 127.1, 0x7f000001.

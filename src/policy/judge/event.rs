@@ -8,7 +8,6 @@ use crate::policy::commands::Commands;
 use crate::policy::environment::files_named;
 use crate::policy::events;
 use crate::policy::files::descriptors::{self, ControlEffect, has_signals_sent};
-#[cfg(unix)]
 use crate::policy::files::path;
 use crate::policy::files::path::{Base, Name, Target};
 use crate::policy::learn::Need;
@@ -299,7 +298,6 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         let Some(module) = self.args().text(0) else {
             return self.deny(Reason::Event);
         };
-        #[cfg(unix)]
         if self.args().count() > 1 && !self.args().is_none(1) {
             self.load(&module)?;
         }
@@ -310,7 +308,6 @@ impl<'a, S: Surroundings> Judge<'a, S> {
     }
 
     /// Judges loading an extension module by the place of its file.
-    #[cfg(unix)]
     fn load(&self, module: &str) -> Result<(), S::Error> {
         let name = self.args().name(1, false, PathLikes::CheckedAgain)?;
         let Name::Path(file) = name.name() else {

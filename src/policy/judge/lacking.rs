@@ -85,7 +85,8 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
             Why::Environment => one(self.text(0).map(Need::Variable)),
             Why::Command => {
                 let program = self.program(&|| known.own_path());
-                one(program.map(|program| Need::Program(program.into())))
+                let program = program.map(|program| commands::name_of(self.fs, program.into()));
+                one(program.map(Need::Program))
             }
             Why::Import => one(self.text(0).map(Need::Module)),
             Why::Native if self.event == "import" => {

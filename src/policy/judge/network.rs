@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-#[cfg(unix)]
 use super::arguments::UNIX_FAMILY;
 use super::arguments::{Arguments, Named};
 use super::arguments::{Host, is_internet, is_number, is_own_name};
@@ -15,7 +14,6 @@ use crate::policy::network::{Destination, HostRules, Network, Part, Reach};
 use crate::policy::operation::{Operation, Why};
 use crate::policy::rules::NetworkEvent;
 
-#[cfg(unix)]
 use crate::policy::files::path;
 
 /// The family or the kind of a socket that CPython chooses: that of a stream of the internet.
@@ -72,8 +70,13 @@ impl<S: Surroundings> Judge<'_, S> {
     pub(super) fn network(&self, kind: NetworkEvent) -> Result<(), S::Error> {
         // Without an address, it sends only to a place that the socket is connected to already.
         let is_connected = kind == NetworkEvent::Send && self.args().is_none(1);
+        let looks_nothing_up = match kind {
+            NetworkEvent::LookUpAddress => self.0.is_numeric(),
+            NetworkEvent::LookUp => self.is_of_address(),
+            _ => false,
+        };
         let denied = match self.0.policy().network() {
-            _ if is_connected => None,
+            _ if is_connected || looks_nothing_up => None,
             Network::Open if !self.0.records() => None,
             Network::Closed if !self.0.records() => Some(Part::All),
             network => self.part_that_denies(kind, network.rules()),
@@ -118,6 +121,12 @@ impl<S: Surroundings> Judge<'_, S> {
         }
     }
 
+    /// Returns whether only an address is asked for that is known, or all of this machine.
+    fn is_of_address(&self) -> bool {
+        let asks_for_name = self.0.event() == b"socket.gethostbyaddr";
+        !asks_for_name && matches!(self.args().host(0), Some(Host::Own | Host::Address(_)))
+    }
+
     fn ask(&self, reach: Reach<'_>) -> Option<Part> {
         self.0.note(Operation::UseNetwork(reach));
         self.0.policy().network().denies(self.0.fs(), reach)
@@ -140,7 +149,6 @@ impl<S: Surroundings> Judge<'_, S> {
         let Some((family, fd)) = self.args().socket(0) else {
             return Some(Part::All);
         };
-        #[cfg(unix)]
         if family == UNIX_FAMILY {
             return self.unix_used(kind);
         }
@@ -230,7 +238,6 @@ impl<S: Surroundings> Judge<'_, S> {
         }
     }
 
-    #[cfg(unix)]
     fn unix_used(&self, kind: NetworkEvent) -> Option<Part> {
         let Some(path) = self.args().socket_name(1) else {
             return Some(Part::Unix);
@@ -254,7 +261,6 @@ impl<S: Surroundings> Judge<'_, S> {
     }
 
     /// Returns whether a socket is in the guard's temporary directory, where nobody else's is.
-    #[cfg(unix)]
     fn is_of_guard(&self, path: &[u8], operation: Operation<'_>) -> bool {
         let landing = path::resolve(self.0.fs(), path, Base::CurrentDir);
         landing.is_some_and(|landing| self.0.policy().is_temporary(&landing))

@@ -52,7 +52,11 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
                 })?;
             }
             Rule::ChangeDirectory => self.at(0, Base::CurrentDir, |to| {
-                self.note(Operation::ChangeDirectory { to, left: None }, &mut lacks);
+                let operation = match self.policy.allows_any_directory() {
+                    true => Operation::Look(to),
+                    false => Operation::ChangeDirectory { to, left: None },
+                };
+                self.note(operation, &mut lacks);
             })?,
             Rule::Symlink => {
                 let base = self.args.base(Some(2));
@@ -192,16 +196,10 @@ fn directory_of_new(target: Target<'_>) -> Target<'_> {
 
 /// Returns whether a directory is one for temporary files, which all may write to (`/tmp`,
 /// `/dev/shm`).
-#[cfg(unix)]
 fn holds_passing_files(dir: &[u8]) -> bool {
     use rustix::fs::Mode;
     let found = rustix::fs::stat(dir).map(|found| Mode::from_raw_mode(found.st_mode));
     found.is_ok_and(|mode| mode.contains(Mode::SVTX | Mode::WOTH))
-}
-
-#[cfg(not(unix))]
-fn holds_passing_files(_dir: &[u8]) -> bool {
-    false
 }
 
 /// The target of an operation on a place.

@@ -91,6 +91,10 @@ pub trait Surroundings {
     fn follows(&self) -> Follows {
         Follows::Always
     }
+    /// Returns whether an address is only written out.
+    fn is_numeric(&self) -> bool {
+        false
+    }
     /// Returns the directory that the guarded code was in before it first changed it.
     fn first_dir(&self) -> Option<&[u8]> {
         None

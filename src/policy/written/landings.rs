@@ -69,6 +69,7 @@ impl Spec {
                 packages: Packages::default(),
             },
             approves_root_entries: true,
+            any_directory: true,
             ..Policy::default()
         };
         if !self.import_allow.is_empty() {

@@ -102,12 +102,8 @@ pub fn is_within_module(module: &str, name: &str) -> bool {
         || module.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Returns whether a resolved path of a policy is in a directory of one. The current directory, `"."`,
-/// differs each time.
+/// Returns whether a resolved path of a policy is in a directory of one.
 pub fn is_in(path: &str, dir: &str) -> bool {
-    if path == "." || dir == "." {
-        return path == dir;
-    }
     is_within(path.as_bytes(), dir.as_bytes())
 }
 

@@ -146,8 +146,8 @@ impl HintStyle {
                 }
                 None => continue,
             };
-            let value = python(literal, field.name, &value)?;
-            arguments.push(format!("{}={value}", field.name));
+            // A network is a dict there: a test need not import anything.
+            arguments.push(format!("{}={}", field.name, literal(&value)?));
         }
         Some(arguments.join(", "))
     }
@@ -171,7 +171,7 @@ impl HintStyle {
             "write" => added_places("write", &self.spec.write, &wide.write),
             "read" => added_places("read", &self.spec.read, &wide.read),
             "commands" => added_names("run", &self.spec.commands, &wide.commands),
-            "env" => added_names("env", &self.spec.env, &wide.env),
+            "env" => added_variables(&self.spec.env, &wide.env),
             "network" => added_hosts(&self.spec.network, &wide.network),
             _ => None,
         };
@@ -220,6 +220,14 @@ fn added_places(option: &str, own: &Where, wide: &Where) -> Option<String> {
     match (own, wide) {
         (Where::Below(own), Where::Below(wide)) => added(option, own, wide),
         _ => None,
+    }
+}
+
+/// The option adds to all that do no harm, which stay without a star.
+fn added_variables(own: &Choice, wide: &Choice) -> Option<String> {
+    match own {
+        Choice::All(true) => added("env", &["*".to_owned()], wide.names()),
+        own => added("env", own.names(), wide.names()),
     }
 }
 

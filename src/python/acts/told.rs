@@ -15,7 +15,7 @@ use crate::python::cpython::{ffi as raw, objects};
 use crate::python::denials::denial::{self, Denial};
 use crate::python::events::hook;
 use crate::python::guard::active::Active;
-use crate::python::guard::event::{self, CallNote};
+use crate::python::guard::event::{self, CallNote, NOTHING};
 use crate::python::guard::scope;
 use crate::python::logs::log::Log;
 
@@ -81,7 +81,7 @@ fn with_event<R>(
         })
     });
     let args = PyTuple::new(py, values.collect::<PyResult<Vec<_>>>()?)?;
-    let outer = event::replace_note(CallNote { base: act.base, follows: act.follows });
+    let outer = event::replace_note(CallNote { base: act.base, follows: act.follows, ..NOTHING });
     let caller = caller::replace(caller);
     let result = judge(&args);
     caller::replace(caller);

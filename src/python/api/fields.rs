@@ -16,7 +16,7 @@ use crate::policy::written::values::{Choice, Where};
 use crate::python::api::readers::{self, GivenArguments};
 use crate::python::api::wrong_calls;
 use crate::python::configuration::config::AuditCfg;
-use crate::python::cpython::calling::Calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::values::errors::{self, as_list, suggestion};
 
@@ -151,10 +151,17 @@ fn network(field: &str, given: &Bound<'_, PyAny>) -> PyResult<NetworkUse> {
     if let Ok(all) = given.cast::<PyBool>() {
         return Ok(NetworkUse::All(all.is_true()));
     }
+    let given = match given.cast::<PyDict>() {
+        Ok(fields) => {
+            let class = given.py().get_type::<PyNetwork>();
+            &calling::call(&class, &PyTuple::empty(given.py()), Some(fields))?
+        }
+        Err(_) => given,
+    };
     match given.cast::<PyNetwork>() {
         Ok(network) => Ok(NetworkUse::Rules(Box::new(network.get().rules.clone()))),
         Err(_) => Err(PyTypeError::new_err(format!(
-            "{field} must be True, False or a Network, not {}{}",
+            "{field} must be True, False, a Network or a dict of its fields, not {}{}",
             errors::type_name(given),
             network_instead(given)
         ))),
@@ -163,9 +170,6 @@ fn network(field: &str, given: &Bound<'_, PyAny>) -> PyResult<NetworkUse> {
 
 /// Returns the text to write instead of the value that was given for the network.
 fn network_instead(given: &Bound<'_, PyAny>) -> String {
-    if given.is_instance_of::<PyDict>() {
-        return ": write Network(**fields)".to_owned();
-    }
     let has_hosts = given.is_instance_of::<PyString>() || given.iterate().is_ok();
     match has_hosts {
         true => format!(": write Network(hosts={})", as_list(given)),

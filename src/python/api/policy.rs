@@ -8,7 +8,8 @@ use pyo3::types::{PyBytes, PyList, PyString};
 
 use crate::policy::RuleSet;
 use crate::policy::written::fields::{FIELDS, Field, FieldKind};
-use crate::policy::written::spec::{OnViolation, Spec};
+use crate::policy::written::spec::{NetworkUse, OnViolation, Spec};
+use crate::policy::written::values::Where;
 use crate::policy::written::wording::{HintStyle, Words};
 use crate::python::api::{fields, readers, wrong_calls};
 use crate::python::configuration::allowed::Allowed;
@@ -57,6 +58,24 @@ impl PyPolicy {
             told,
             resolved: None,
         }
+    }
+
+    /// The same policy where `'.'` is this directory, and hints as for this one.
+    pub fn begun_in(&self, py: Python<'_>, directory: &str) -> Self {
+        let written = || Arc::new(HintStyle::new(Words::Policy, self.spec.clone()));
+        let mut spec = self.spec.clone();
+        let unix = match &mut spec.network {
+            NetworkUse::Rules(rules) => Some(&mut rules.unix),
+            NetworkUse::All(_) => None,
+        };
+        for places in [Some(&mut spec.write), Some(&mut spec.read), unix].into_iter().flatten() {
+            if let Where::Below(paths) = places {
+                let here = paths.iter_mut().filter(|path| *path == ".");
+                here.for_each(|path| directory.clone_into(path));
+            }
+        }
+        let told = self.told.clone().unwrap_or_else(written);
+        Self { spec, ..self.told(py, Some(told)) }
     }
 
     /// The same policy, whose guards take its paths to lead where they lead now.

@@ -352,6 +352,12 @@ impl PyPolicy {
         Ok(self.told(py, Some(Arc::new(told))))
     }
 
+    #[doc = doc!("Policy._begun_in")]
+    #[pyo3(name = "_begun_in")]
+    fn begun_in_directory(&self, py: Python<'_>, directory: &str) -> Self {
+        self.begun_in(py, directory)
+    }
+
     #[doc = doc!("Policy._shown")]
     #[pyo3(name = "_shown")]
     fn shown_in_python(&self, py: Python<'_>) -> PyResult<String> {

@@ -5,10 +5,13 @@ use std::os::fd::IntoRawFd;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError};
+use pyo3::exceptions::{PyFileNotFoundError, PyKeyboardInterrupt, PyOSError};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 use crate::kernel::{descriptors, landlock, privileges};
+use crate::policy::files::current;
+use crate::policy::files::os::Os;
 use crate::python::cpython::once::lock;
 use crate::python::cpython::{ffi as raw, process};
 use crate::python::values::errors;
@@ -160,6 +163,16 @@ fn put(py: Python<'_>, thread: u64) -> bool {
 #[pyo3(name = "_own_directory")]
 pub fn own_directory() -> bool {
     process::own_directory().is_ok()
+}
+
+#[doc = doc!("_directory")]
+#[pyfunction]
+#[pyo3(name = "_directory")]
+pub fn directory(py: Python<'_>) -> PyResult<Bound<'_, PyString>> {
+    match current::directory(&Os) {
+        Some(directory) => raw::fs_decode(py, &directory),
+        None => Err(PyFileNotFoundError::new_err("the current directory was removed")),
+    }
 }
 
 // The extent of a report that somebody made who is not trusted, before it is read.

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-#[cfg(judges_native)]
 use crate::native::asking;
 use crate::python::callees::distributions;
 use crate::python::cpython::calling::Calling;
@@ -79,7 +78,6 @@ pub enum Caller {
     #[default]
     Nobody,
     /// The innermost one on this thread's stack: it is looked for once somebody asks.
-    #[cfg(judges_native)]
     OnStack,
     /// This file, as it acted on another thread, or before.
     Was(PathBuf),
@@ -104,7 +102,6 @@ pub struct Library {
 pub fn now() -> Option<Library> {
     let file = CALLER.with_borrow(|caller| match caller {
         Caller::Nobody => None,
-        #[cfg(judges_native)]
         Caller::OnStack => asking::library(),
         Caller::Was(file) => Some(file.clone()),
     })?;

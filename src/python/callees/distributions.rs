@@ -124,7 +124,6 @@ fn search_path(py: Python<'_>) -> PyResult<Option<Bound<'_, PyList>>> {
     Ok(path.and_then(|path| path.cast_into().ok()))
 }
 
-#[cfg(unix)]
 pub fn imported_from() -> Vec<PathBuf> {
     known().paths.clone()
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyList, PyString, PyTuple};
 
 use crate::policy::commands::{self, own_path};
-use crate::policy::files::fs::FileSystem;
+use crate::policy::files::current;
+use crate::policy::files::fs::{FileSystem, PathBuf};
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
 use crate::policy::network::NetworkRules;
@@ -18,6 +19,7 @@ use crate::policy::written::values::{Choice, Where};
 use crate::policy::written::wording::HintStyle;
 use crate::policy::{Blocked, Roots};
 use crate::python::configuration::allowed::{Allowed, ApprovedRoots, expanded, packages, read_oks};
+use crate::python::cpython::ffi as raw;
 use crate::python::importing::imports;
 
 pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<HintStyle>) -> PyResult<Allowed> {
@@ -44,7 +46,7 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<HintStyle>) -> PyResult<Al
     let mut blocked = Blocked::default();
     let mut resolved_blocks = Vec::with_capacity(spec.block.len());
     for (index, path) in spec.block.iter().enumerate() {
-        let name = expanded(py, path)?;
+        let name = whole(py, path)?;
         let resolved = path::resolve(&Os, &name, Base::CurrentDir).ok_or_else(|| {
             PyValueError::new_err(format!("block[{index}] cannot be resolved: {path:?}"))
         })?;
@@ -110,7 +112,25 @@ pub fn unix_roots(py: Python<'_>, rules: &NetworkRules) -> PyResult<Option<Roots
 }
 
 pub fn roots(py: Python<'_>, paths: &[String]) -> PyResult<ApprovedRoots> {
+    let path = |path: &String| match path.is_empty() {
+        true => Ok(PyString::new(py, "")),
+        false => raw::fs_decode(py, &whole(py, path)?),
+    };
+    let paths = paths.iter().map(path).collect::<PyResult<Vec<_>>>()?;
     read_oks(PyList::new(py, paths)?.as_any())
+}
+
+/// A path of a policy from the root on, if the current directory was not removed.
+fn whole(py: Python<'_>, path: &str) -> PyResult<PathBuf> {
+    let name = expanded(py, path)?;
+    Ok(match current::directory(&Os) {
+        Some(mut whole) if !name.starts_with(b"/") => {
+            whole.push(b'/');
+            whole.extend_from_slice(&name);
+            whole
+        }
+        _ => name,
+    })
 }
 
 /// The programs that do not exist, by their places among the names.
@@ -120,7 +140,9 @@ pub fn missing_programs(py: Python<'_>, names: &[String]) -> PyResult<Vec<usize>
         let name = expanded(py, name)?;
         let is_there = match name.contains(&b'/') {
             true => Os.is_executable(&name),
-            false => commands::find(&Os, &name, &own_path()).is_some(),
+            false => {
+                commands::is_python(&name) || commands::find(&Os, &name, &own_path()).is_some()
+            }
         };
         if !is_there {
             missing.push(index);
@@ -132,8 +154,8 @@ pub fn missing_programs(py: Python<'_>, names: &[String]) -> PyResult<Vec<usize>
 pub fn resolved(py: Python<'_>, spec: &Spec) -> PyResult<Spec> {
     let mut resolved = spec.clone();
     let absolute = |paths: &mut Vec<String>| -> PyResult<()> {
-        for path in paths.iter_mut().filter(|path| *path != ".") {
-            let name = expanded(py, path)?;
+        for path in paths.iter_mut() {
+            let name = whole(py, path)?;
             if let Some(landing) = path::resolve(&Os, &name, Base::CurrentDir)
                 && let Ok(text) = String::from_utf8(landing.as_bytes().to_vec())
             {

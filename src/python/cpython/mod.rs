@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "the one door to C: other folders call its safe faces")]
 
 pub mod arguments;
-#[cfg(judges_native)]
 pub mod attachment;
 #[cfg(Py_3_12)]
 pub mod callbacks;

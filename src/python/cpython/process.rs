@@ -15,7 +15,6 @@ use crate::python::cpython::once::Once;
 
 /// Copies the process, with CPython's own preparations. Returns 0 in the copy, which does `first` before
 /// it goes on: `first` does system calls alone.
-#[cfg(unix)]
 pub fn fork(_py: Python<'_>, first: impl FnOnce()) -> std::io::Result<i32> {
     // SAFETY: the code that runs in the copy is what runs after `os.fork`, and CPython's hooks are
     // called as it calls them itself (PyOS_BeforeFork and its likes in the C API).
@@ -40,7 +39,6 @@ pub fn fork(_py: Python<'_>, first: impl FnOnce()) -> std::io::Result<i32> {
 ///
 /// # Errors
 /// The kernel refuses, as it does in some containers.
-#[cfg(target_os = "linux")]
 pub fn own_directory() -> rustix::io::Result<()> {
     // SAFETY: descriptors stay shared; the directory and the umask are no memory.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FS) }
@@ -51,7 +49,6 @@ pub fn own_directory() -> rustix::io::Result<()> {
 ///
 /// # Errors
 /// The kernel refuses: it takes `CAP_SYS_ADMIN`.
-#[cfg(target_os = "linux")]
 pub fn own_network() -> rustix::io::Result<()> {
     // SAFETY: descriptors stay shared, and open sockets stay in their network; it is no memory.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
@@ -59,7 +56,6 @@ pub fn own_network() -> rustix::io::Result<()> {
 
 /// Ends the process at once: nothing runs that is registered for its end. The data that C streams hold
 /// back are written if `flushes`.
-#[cfg(unix)]
 pub fn end_at_once(status: i32, flushes: bool) -> ! {
     // SAFETY: null stands for all streams, each of which is locked while it is written; `_exit` may be
     // called at any time, and does not return.
@@ -71,7 +67,6 @@ pub fn end_at_once(status: i32, flushes: bool) -> ! {
     }
 }
 
-#[cfg(unix)]
 pub fn at_end(work: extern "C" fn()) {
     // SAFETY: a safe function may be called at any time, and this one lives for ever.
     unsafe { libc::atexit(work) };
@@ -97,7 +92,6 @@ pub fn set_variable(_py: Python<'_>, name: &OsStr, value: &OsStr) {
 }
 
 /// The handler that the process has for a signal, as sigaction(2) tells it.
-#[cfg(unix)]
 pub fn signal_handler(signal: i32) -> Option<libc::sighandler_t> {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: null sets nothing; where the call succeeds the kernel has filled in the action.
@@ -108,7 +102,6 @@ pub fn signal_handler(signal: i32) -> Option<libc::sighandler_t> {
 }
 
 /// The soft and the hard limit that the process has of a resource.
-#[cfg(unix)]
 pub fn limits(resource: i32) -> Option<[libc::rlim_t; 2]> {
     let mut now = std::mem::MaybeUninit::<libc::rlimit>::zeroed();
     // SAFETY: where the call succeeds the kernel has filled in the limits.
@@ -145,7 +138,6 @@ pub fn is_of_native_code() -> bool {
     OF_PYTHON.load(Ordering::Relaxed) != generation()
 }
 
-#[cfg(unix)]
 extern "C" fn is_copy() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
@@ -154,7 +146,6 @@ extern "C" fn is_copy() {
 pub fn install(py: Python<'_>) -> PyResult<()> {
     COUNT.get_or_try_init(py, || {
         // SAFETY: the function does nothing that is not allowed in a copy (pthread_atfork(3)).
-        #[cfg(unix)]
         unsafe {
             libc::pthread_atfork(None, None, Some(is_copy));
         }
@@ -174,10 +165,7 @@ pub fn has_other_threads(py: Python<'_>) -> PyResult<bool> {
 }
 
 /// The clock that files get their times from, the system's last tick: clock_gettime(2).
-#[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: libc::clockid_t = libc::CLOCK_REALTIME_COARSE;
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-const CLOCK: libc::clockid_t = libc::CLOCK_REALTIME;
 
 /// The seconds and nanoseconds that a file would have that was changed now.
 pub fn time_of_files() -> (i64, i64) {

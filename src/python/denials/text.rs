@@ -5,6 +5,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTraceback, PyTuple};
 
 use crate::policy::events::{self, KnownEvent};
+use crate::policy::files::fs::FileSystem;
+use crate::policy::files::os::Os;
 use crate::policy::judge::Reason;
 use crate::policy::rules::{NetworkEvent, Rule};
 use crate::policy::wording::{Line, NamedRoots, noun, operation};
@@ -98,8 +100,9 @@ impl FirstLine {
         let objects = known.map_or(Ok(Vec::new()), |known| objects(known, args))?;
         let mut operation = match known {
             Some(known) if known.rule == Some(Rule::WriteBytes) && args.len() == 3 => format!(
-                "write {} bytes: {} are written already, and max_bytes is {}",
+                "write {} bytes{}: {} are written already, and max_bytes is {}",
                 shown_at(args, 1)?,
+                to_file(args)?,
                 shown_at(args, 2)?,
                 self.max_bytes.unwrap_or_default(),
             ),
@@ -118,7 +121,7 @@ impl FirstLine {
             });
         }
         let path = match self.path {
-            Some(index) if objects.len() > 1 => Some(shown_at(args, index)?),
+            Some(index) if objects.len() > 1 => Some(shown_path(args, index)?),
             _ => None,
         };
         let roots = match &self.roots {
@@ -148,7 +151,8 @@ fn objects(known: &KnownEvent, args: &Bound<'_, PyTuple>) -> PyResult<Vec<String
             let mut paths: Vec<_> = paths.iter().map(|path| path.path).collect();
             paths.sort_unstable();
             paths.dedup();
-            at(&paths)
+            let given = paths.into_iter().filter(|index| *index < args.len());
+            given.map(|index| shown_path(args, index)).collect()
         }
         Some(Rule::Symlink) => at(&[1, 0]),
         Some(Rule::SetAttribute) => at(&[1]),
@@ -186,6 +190,23 @@ fn shown_at(args: &Bound<'_, PyTuple>, index: usize) -> PyResult<String> {
     let arg = args.get_item(index)?;
     let arg = simple::text(&arg)?.map_or(arg, Bound::into_any);
     Ok(cut(&shown(&arg)?.to_string_lossy()))
+}
+
+/// The words for the file that a descriptor is of; empty if it has no name.
+fn to_file(args: &Bound<'_, PyTuple>) -> PyResult<String> {
+    let fd = raw::i32_value(&args.get_item(0)?);
+    let path = fd.and_then(|fd| Os.descriptor_path(fd));
+    let path = path.map(|path| raw::fs_decode(args.py(), &path)).transpose()?;
+    let shown = path.map(|path| shown(path.as_any())).transpose()?;
+    Ok(shown.map_or_else(String::new, |path| format!(" to {}", cut(&path.to_string_lossy()))))
+}
+
+/// The same of a path; `os.listdir()` and `shutil.unpack_archive()` mean the current directory.
+fn shown_path(args: &Bound<'_, PyTuple>, index: usize) -> PyResult<String> {
+    match args.get_item(index)?.is_none() {
+        true => Ok("'.'".to_owned()),
+        false => shown_at(args, index),
+    }
 }
 
 fn is_text(object: &Bound<'_, PyAny>) -> bool {
@@ -254,7 +275,16 @@ fn cut(text: &str) -> String {
 
 fn named_places(places: &Bound<'_, PyTuple>) -> PyResult<String> {
     let named = if places.len() > 2 * NAMED_PLACES { NAMED_PLACES } else { places.len() };
-    let mut text = joined(places.iter().take(named).map(|place| place.shown()))?;
+    let current = Os.current_dir();
+    let is_current = |place: &Bound<'_, PyAny>| {
+        let text = place.cast_exact::<PyString>().ok().and_then(|place| place.to_str().ok());
+        text.is_some_and(|text| current.as_deref() == Some(text.as_bytes()))
+    };
+    let py = places.py();
+    let mut text = joined(places.iter().take(named).map(|place| match is_current(&place) {
+        true => Ok(PyString::new(py, "'.'")),
+        false => place.shown(),
+    }))?;
     if places.len() > named {
         text.push_str(&format!(", … {} more", places.len() - named));
     }

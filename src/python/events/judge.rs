@@ -115,6 +115,10 @@ impl<'py> Surroundings for Event<'_, 'py> {
         event::call_note().follows
     }
 
+    fn is_numeric(&self) -> bool {
+        event::call_note().is_numeric
+    }
+
     fn first_dir(&self) -> Option<&[u8]> {
         self.active.first_dir()
     }
@@ -208,10 +212,7 @@ impl<'py> Surroundings for Event<'_, 'py> {
     }
 
     fn has_only_unix_sockets(&self) -> bool {
-        #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-        return crate::kernel::filter::has_only_unix_sockets();
-        #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-        false
+        crate::kernel::filter::has_only_unix_sockets()
     }
 
     fn look_up(&self, name: &str, family: i64) -> Vec<IpAddr> {

@@ -147,14 +147,8 @@ fn head(out: &mut Vec<u8>, seconds: u64, micros: u32) {
 }
 
 /// The native id of the running thread, as `threading.get_native_id` has it.
-#[cfg(target_os = "linux")]
 fn own_thread() -> i64 {
     rustix::thread::gettid().as_raw_nonzero().get().into()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn own_thread() -> i64 {
-    i64::try_from(raw::thread_ident()).unwrap_or(0)
 }
 
 fn effect_of(effect: EventEffect, decided: &Decided) -> &'static str {

@@ -1,12 +1,17 @@
 //! Acts that are denied to guarded code, but not to installed packages as they do their work:
-//! giving a function another body or defaults, and calling a library by `ctypes`.
+//! giving a function another body or defaults, keeping the directories that were current, and
+//! calling a library by `ctypes`. Under a policy, guarded code may give its own functions a body, and
+//! any function defaults.
 
 use std::path::Path;
 
 use pyo3::prelude::*;
+use pyo3::types::PyFrame;
 
 use crate::python::callees::distributions;
-use crate::python::cpython::frames;
+use crate::python::cpython::calling::Calling;
+use crate::python::cpython::once::intern;
+use crate::python::cpython::{ffi as raw, frames};
 use crate::python::frames::stack;
 use crate::python::guard::event::Event;
 use crate::python::importing::{imports, stdlib};
@@ -29,6 +34,7 @@ const CTYPES: &str = "ctypes";
 pub fn is_one(event: &Event<'_, '_>) -> PyResult<bool> {
     match event.name.to_bytes() {
         b"object.__setattr__" => sets_function(event),
+        b"open" | b"os.mkdir" => keeps_directories(event),
         b"ctypes.dlopen" => loads_own_library(event),
         b"fastaudit.call" => calls_library(event),
         name if BY_ADDRESS.contains(&name) => comes_through_ctypes(event),
@@ -38,7 +44,7 @@ pub fn is_one(event: &Event<'_, '_>) -> PyResult<bool> {
 
 /// `__code__` and `__kwdefaults__`, which decorators of some packages assign, and the latter
 /// `unittest.mock`: guarded code may replace any Python function by another, so that this opens
-/// nothing.
+/// nothing. It may assign `__defaults__` of any function, too.
 fn sets_function(event: &Event<'_, '_>) -> PyResult<bool> {
     let Some(attribute) = event.text(1) else {
         return Ok(false);
@@ -50,9 +56,31 @@ fn sets_function(event: &Event<'_, '_>) -> PyResult<bool> {
     let Some(frame) = frames::current_frame(event.args.py()) else {
         return Ok(false);
     };
+    if event.config.is_of_policy() && (!is_code || is_of_same_globals(event, &frame)?) {
+        return Ok(true);
+    }
     let code = frames::code(&frame);
     Ok(distributions::module_of_code(&code)?.is_some()
         || (!is_code && stdlib::is_standard_library(&code)?))
+}
+
+/// Returns whether the function is of the globals that the code has which assigns to it.
+fn is_of_same_globals(event: &Event<'_, '_>, frame: &Bound<'_, PyFrame>) -> PyResult<bool> {
+    let Some(function) = event.argument(0).filter(raw::is_python_function) else {
+        return Ok(false);
+    };
+    let py = function.py();
+    let globals = function.attr(intern!(py, "__globals__"))?;
+    Ok(globals.is(&frame.attr(intern!(py, "f_globals"))?))
+}
+
+/// The file in which IPython keeps the directories that `%cd` went to, and its directory.
+fn keeps_directories(event: &Event<'_, '_>) -> PyResult<bool> {
+    let is_it = event.text(0).is_some_and(|path| {
+        let path = path.to_string_lossy();
+        path.ends_with("/db/dhist") || path.ends_with("/db")
+    });
+    Ok(is_it && imports::is_called_by(event.args.py(), "IPython.core.magics.osm", &["cd"])?)
 }
 
 /// A library that is among the files of a package whose native code may be called.

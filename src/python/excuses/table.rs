@@ -28,15 +28,27 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
         name if name.starts_with(b"_thread.") => return Ok(threads::is_feeder(event.args)),
         b"subprocess.Popen" => return is_probe(event),
         b"sys.excepthook" | b"sys.unraisablehook" => return may_be_called(event),
-        b"os.kill" | b"os.killpg" | b"signal.pidfd_send_signal" => {
-            return Ok(unchanging::signals_own(event));
-        }
+        b"os.kill"
+        | b"os.killpg"
+        | b"signal.pidfd_send_signal"
+        | b"signal.pthread_kill"
+        | b"signal.raise_signal" => return unchanging::signals_own(event),
         b"os.wait" => return Ok(unchanging::waits_for_own(event)),
         // What is told later may have made it.
         b"os.mkdir" if !approvals::TOO_LATE.get() && unchanging::is_there(event, reason)? => {
             return Ok(true);
         }
-        b"open" if unchanging::is_source_of_text(event, reason)? => return Ok(true),
+        b"os.remove" | b"os.rmdir" | b"shutil.rmtree"
+            if !approvals::TOO_LATE.get() && unchanging::is_missing(event, reason)? =>
+        {
+            return Ok(true);
+        }
+        b"open"
+            if unchanging::is_source_of_text(event, reason)?
+                || unchanging::is_own_terminal(event, reason)? =>
+        {
+            return Ok(true);
+        }
         // Since 3.14 each call of a function of a library tells of itself.
         b"ctypes.call_function" if cfg!(Py_3_14) && event.config.policy().calls_all_native() => {
             return Ok(true);

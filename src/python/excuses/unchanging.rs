@@ -3,12 +3,12 @@
 //! source of text. And signals to processes that were started under the guard.
 
 use pyo3::prelude::*;
-#[cfg(target_os = "linux")]
 use pyo3::types::{PyFrozenSet, PyList, PySet};
 use pyo3::types::{PyInt, PyTuple};
 use rustix::io::Errno;
 use rustix::process::{Pid, getpgrp, test_kill_process};
 
+use crate::kernel::descriptors;
 use crate::policy::Why;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Name};
@@ -18,6 +18,7 @@ use crate::python::cpython::{ffi as raw, process};
 use crate::python::guard::event::Event;
 use crate::python::importing::imports;
 use crate::python::values::decode;
+use crate::python::wrapped::callbacks_later;
 
 /// Signals that do nothing if the process does not handle them: signal(7).
 const IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
@@ -25,10 +26,8 @@ const IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIG
 pub fn changes_nothing(event: &Event<'_, '_>) -> bool {
     let number = |index| event.number(index);
     match event.name.to_bytes() {
-        b"signal.raise_signal" => number(0).is_some_and(is_ignored),
         b"os.nice" => number(0) == Some(0),
         b"os.setpriority" => is_priority(number(0), number(1), number(2)),
-        #[cfg(target_os = "linux")]
         b"os.sched_setaffinity" => are_processors(number(0), event.argument(1)),
         // As `import ctypes` does. The program is loaded as it is; finding a function in it has an
         // event of its own.
@@ -39,6 +38,21 @@ pub fn changes_nothing(event: &Event<'_, '_>) -> bool {
         }
         _ => false,
     }
+}
+
+/// Returns whether nothing is there that is to be removed, so that removing it fails: code that
+/// cleans up goes on then. Guards of `mk_audit` deny it, as `fastaudit` does.
+pub fn is_missing(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
+    if !matches!(reason, Reason::Path(0, Why::Unapproved)) || !event.config.is_of_policy() {
+        return Ok(false);
+    }
+    let name = decode::name_at(event.args, 0, false, PathLikes::AskedLater)?;
+    let Name::Path(name) = name.name() else {
+        return Ok(false);
+    };
+    // A link is removed itself.
+    let entry = path::entry(&Os, name, event.args.base(Some(1)));
+    Ok(entry.is_some_and(|entry| matches!(rustix::fs::lstat(&entry[..]), Err(Errno::NOENT))))
 }
 
 /// Returns whether something is there already where a directory is to be made, so that making it
@@ -65,6 +79,20 @@ pub fn is_source_of_text(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool
         may_be_sought && last.starts_with(b"<") && last.ends_with(b">")
     };
     Ok(leads_to_file(event, None, is_source)? == Some(false))
+}
+
+/// Returns whether a terminal is to be opened whose other end this process has: what is written to
+/// it is read here, as by `pty.openpty`.
+pub fn is_own_terminal(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
+    if !matches!(reason, Reason::Path(0, Why::Unapproved)) || !event.config.is_of_policy() {
+        return Ok(false);
+    }
+    let name = decode::name_at(event.args, 0, false, PathLikes::AskedLater)?;
+    let Name::Path(name) = name.name() else {
+        return Ok(false);
+    };
+    let number = name.strip_prefix(b"/dev/pts/").and_then(|number| str::from_utf8(number).ok());
+    Ok(number.is_some_and(descriptors::has_other_end))
 }
 
 /// Returns whether there is a file where the name leads to that is the first argument; `None` if it is
@@ -97,7 +125,6 @@ fn is_priority(which: Option<i32>, who: Option<i32>, priority: Option<i32>) -> b
 }
 
 /// True for the processors of this process. Objects but plain numbers may differ the next time.
-#[cfg(target_os = "linux")]
 fn are_processors(pid: Option<i32>, given: Option<Bound<'_, PyAny>>) -> bool {
     let (Some(pid), Some(given)) = (pid.filter(|pid| is_own(*pid)), given) else {
         return false;
@@ -159,34 +186,52 @@ fn limit(given: &Bound<'_, PyAny>) -> Option<libc::rlim_t> {
 // Signals to processes that were started under the guard, and those without effect; and waiting for
 // such processes.
 
-/// A signal may be sent that only asks, or goes to a process that was started under the guard.
-pub fn signals_own(event: &Event<'_, '_>) -> bool {
+/// A signal may be sent that only asks, goes to a process that was started under the guard, or to
+/// this one, which ignores or handles it.
+pub fn signals_own(event: &Event<'_, '_>) -> PyResult<bool> {
+    let is_raised = event.name == c"signal.raise_signal";
     // The arguments are `int`s: of another object the event has the number that is used.
-    let (Some(target), Some(signal)) = (event.number(0), event.number(1)) else {
-        return false;
+    let Some(signal) = event.number(usize::from(!is_raised)) else {
+        return Ok(false);
     };
     if signal == 0 {
-        return true;
+        return Ok(true);
     }
+    // Guards of `mk_audit` deny it, as `fastaudit` does.
+    let to_itself = || match event.config.is_of_policy() {
+        true => is_met(event, signal),
+        false => Ok(is_raised && is_ignored(signal)),
+    };
+    // A thread's identifier is no `i32`, and always one of this process.
+    if is_raised || event.name == c"signal.pthread_kill" {
+        return to_itself();
+    }
+    let Some(target) = event.number(0) else {
+        return Ok(false);
+    };
     match event.name.to_bytes() {
-        b"os.kill" if target > 0 => is_started(event, target),
-        b"os.kill" if target < -1 => leads_group(event, target.checked_neg()),
-        b"os.killpg" => leads_group(event, Some(target)),
-        #[cfg(target_os = "linux")]
-        b"signal.pidfd_send_signal" => crate::kernel::started::process_of(target)
-            .is_some_and(|pid| event.config.started.started(pid)),
-        _ => false,
+        b"os.kill" if target > 0 && is_own(target) => to_itself(),
+        b"os.kill" if target > 0 => Ok(is_started(event, target)),
+        b"os.kill" if target < -1 => Ok(leads_group(event, target.checked_neg())),
+        b"os.killpg" => Ok(leads_group(event, Some(target))),
+        b"signal.pidfd_send_signal" => match crate::kernel::started::process_of(target) {
+            Some(pid) if is_own(pid.as_raw_nonzero().get()) => to_itself(),
+            pid => Ok(pid.is_some_and(|pid| event.config.started.started(pid))),
+        },
+        _ => Ok(false),
     }
 }
 
+/// Returns whether a signal to this process is ignored, or calls a function of guarded code.
+fn is_met(event: &Event<'_, '_>, signal: i32) -> PyResult<bool> {
+    Ok(is_ignored(signal) || callbacks_later::is_handled(event.args.py(), signal)?)
+}
+
 /// Returns whether each child of this process was started under the guard, so that the status of no
-/// other child is taken from whoever waits for it. If the system does not tell, returns true except
-/// on Linux.
+/// other child is taken from whoever waits for it.
 pub fn waits_for_own(event: &Event<'_, '_>) -> bool {
-    match crate::kernel::started::children() {
-        Some(children) => children.into_iter().all(|child| event.config.started.has(child)),
-        None => cfg!(not(target_os = "linux")),
-    }
+    let children = crate::kernel::started::children();
+    children.is_some_and(|all| all.into_iter().all(|child| event.config.started.has(child)))
 }
 
 fn is_started(event: &Event<'_, '_>, pid: i32) -> bool {

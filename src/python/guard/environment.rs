@@ -121,9 +121,6 @@ pub fn bytes_of(object: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
 
 /// A name or a value as `os.environ` has it.
 fn object<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-    if cfg!(windows) {
-        return Ok(PyString::new(py, &String::from_utf8_lossy(bytes)).into_any());
-    }
     PyBytes::new_with(py, bytes.len(), |new| {
         new.copy_from_slice(bytes);
         Ok(())

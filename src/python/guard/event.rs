@@ -141,9 +141,12 @@ impl<'a, 'py> Event<'a, 'py> {
 pub struct CallNote {
     pub base: Base,
     pub follows: Follows,
+    /// True if an address is only written out: its name is not looked up.
+    pub is_numeric: bool,
 }
 
-pub const NOTHING: CallNote = CallNote { base: Base::CurrentDir, follows: Follows::Always };
+pub const NOTHING: CallNote =
+    CallNote { base: Base::CurrentDir, follows: Follows::Always, is_numeric: false };
 
 thread_local! {
     static NOTED: Cell<CallNote> = const { Cell::new(NOTHING) };

@@ -44,7 +44,6 @@ pub fn note(py: Python<'_>, name: &[u8]) -> PyResult<()> {
     if let Some(given) = path::spelled(&Os, name) {
         files.add(given.to_vec());
     }
-    #[cfg(unix)]
     if found.is_ok_and(|found| std::os::unix::fs::MetadataExt::nlink(&found) > 1)
         && let Some(identity) = Os.identity(landing.as_bytes())
     {

@@ -2,7 +2,6 @@
 
 pub mod active;
 pub mod carry;
-#[cfg(unix)]
 pub mod copies;
 pub mod entered_at;
 pub mod environment;

@@ -197,10 +197,15 @@ impl Ask {
             true => None,
             false => own_directory(&guards),
         };
-        Ok(Some(match (own, set) {
-            (None, Some(set)) => set,
-            (own, _) => raw::fs_decode(py, &own.unwrap_or(usual))?.into_any(),
-        }))
+        Ok(match (own, set) {
+            (None, Some(set)) => Some(set),
+            // The same object each time, as without a guard.
+            (own, _) => {
+                let path = raw::fs_decode(py, &own.unwrap_or(usual))?;
+                let text = path.to_str().map(|text| PyString::intern(py, text));
+                Some(text.unwrap_or(path).into_any())
+            }
+        })
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -193,22 +193,6 @@ impl StandardLibrary {
 
 pub use objects::{any_foreign, holding};
 
-#[cfg(not(judges_native))]
-mod objects {
-    use std::path::{Path, PathBuf};
-
-    /// It cannot be told on this system, so there may be.
-    pub fn any_foreign(_is_standard: impl Fn(&Path) -> bool) -> bool {
-        true
-    }
-
-    /// It cannot be told here.
-    pub fn holding(_function: usize) -> Option<PathBuf> {
-        None
-    }
-}
-
-#[cfg(judges_native)]
 mod objects {
     use std::ffi::OsStr;
     use std::ops::ControlFlow;

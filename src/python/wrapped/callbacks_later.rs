@@ -4,6 +4,7 @@
 //! Functions that the standard library registers for itself are left as they are: they clean up for
 //! all.
 
+use std::cell::Cell;
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
@@ -13,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyDict, PyTuple};
 
+use crate::python::configuration::approvals::Marked;
 use crate::python::cpython::called::{Called, Returned, ours};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::functions::Builtin;
@@ -151,9 +153,25 @@ pub fn tell(called: Called<'_>) -> Returned {
     told(called.py, called.make())
 }
 
+thread_local! {
+    /// This module asks for a handler: it is told as it is.
+    static ASKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether Python calls a function for a signal that guarded code may send to its process:
+/// one that such code registered, or on the first thread, the one that raises `KeyboardInterrupt`.
+pub fn is_handled(py: Python<'_>, signal: i32) -> PyResult<bool> {
+    let asking = Marked::begin(&ASKING);
+    let handler = calling::import(py, "_signal")?.invoke_method1("getsignal", (signal,));
+    drop(asking);
+    let handler = handler?;
+    let is_first = rustix::thread::gettid() == rustix::process::getpid();
+    Ok(handler.is_exact_instance_of::<Later>() || (is_first && is_default_handler(&handler)))
+}
+
 /// Returns the function itself to the guard that registered it; elsewhere it keeps its guard.
 fn told(py: Python<'_>, result: Returned) -> Returned {
-    let Some(told) = result.object(py) else {
+    let Some(told) = result.object(py).filter(|_| !ASKING.get()) else {
         return result;
     };
     let function = ours(py, |py| {

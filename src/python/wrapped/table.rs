@@ -93,6 +93,7 @@ fn wanted(module: &str) -> Vec<(&'static str, What)> {
             let changing = monitor::FUNCTIONS.iter();
             all.extend(changing.map(|(name, changes)| (*name, What::ChangesTools(changes))));
         }
+        "_socket" => all.push(("getnameinfo", What::Does(without_event::note_flags))),
         "atexit" => all.push(("register", What::Registers(&callbacks_later::AT_EXIT))),
         "_signal" => all.extend([
             ("signal", What::Registers(&callbacks_later::AT_SIGNAL)),

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyString, PyTuple};
+use pyo3::types::{PyBool, PyInt, PyString, PyTuple};
 
 use crate::policy::events::EVENTS;
 use crate::policy::files::path::Base;
@@ -360,8 +360,25 @@ pub const NOTING: &[(&str, Follows)] = &[
 ];
 
 pub fn note(called: Called<'_>, follows: Follows) -> Returned {
+    noting(called, left_out(follows, called))
+}
+
+/// `socket.getnameinfo(address, flags)`, whose event leaves out the flags.
+pub fn note_flags(called: Called<'_>) -> Returned {
+    if !scope::may_be_guarded() {
+        return called.make();
+    }
+    let flags = called.arguments.find(called.py, 1, None);
+    let flags = flags.filter(|flags| flags.is_exact_instance_of::<PyInt>());
+    let is_numeric = flags
+        .and_then(|flags| raw::i32_value(&flags))
+        .is_some_and(|flags| flags & libc::NI_NUMERICHOST != 0);
+    noting(called, CallNote { is_numeric, ..NOTHING })
+}
+
+fn noting(called: Called<'_>, noted: CallNote) -> Returned {
     // Noted for this call alone. A call may raise an event whose hook opens files itself.
-    let before = event::replace_note(left_out(follows, called));
+    let before = event::replace_note(noted);
     let result = called.make();
     event::replace_note(before);
     result

@@ -257,11 +257,7 @@ fn keeps_environment(environment: Option<&Bound<'_, PyAny>>) -> bool {
 
 /// Returns whether the kernel may keep this thread from starting programs.
 fn is_confined() -> bool {
-    #[cfg(target_os = "linux")]
-    let is_confined = rustix::thread::no_new_privs().unwrap_or(true);
-    #[cfg(not(target_os = "linux"))]
-    let is_confined = false;
-    CONFINED.load(Ordering::Relaxed) && is_confined
+    CONFINED.load(Ordering::Relaxed) && rustix::thread::no_new_privs().unwrap_or(true)
 }
 
 /// The policy that a worker has to enter, and a guard of it: the policy of those guards in force
