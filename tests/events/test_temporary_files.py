@@ -581,9 +581,11 @@ class TestSharedValues:
     def test_are_nothing_that_guarded_code_may_do_itself(self, run):
         run("""
         import ctypes, mmap, multiprocessing.heap, multiprocessing.sharedctypes, tempfile
+        kept = tempfile.NamedTemporaryFile(prefix="pym-", dir="/dev/shm")
         with Policy(write=["."], native=True).guard(monitor_calls=False)():
             denied(tempfile.mkstemp, prefix="pym-", dir="/dev/shm")
             denied(open, "/dev/shm/pym-a", "w")
+            denied(os.remove, kept.name)
             memory = mmap.mmap(-1, 4096)
             denied(ctypes.c_int.from_buffer, memory)
             denied(ctypes.addressof, ctypes.c_int())
