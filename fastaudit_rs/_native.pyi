@@ -510,11 +510,17 @@ class _TemporaryFiles:
 
 @final
 class _Confinement:
-    """The part of a policy that the kernel holds; ``needed`` can be read whatever it says."""
+    """The part of a policy that the kernel holds.
 
-    def __new__(cls, policy: Policy, needed: Iterable[str]) -> Self: ...
+    Whatever it says, ``needed`` can be read, and ``ports`` of TCP are free.
+    """
+
+    def __new__(cls, policy: Policy, needed: Iterable[str], ports: Iterable[int] = ()) -> Self: ...
     def enter(self) -> None:
         """Confine the current thread, for good; `RuntimeError` if it is the main thread."""
+
+    def enter_process(self) -> None:
+        """Confine the process, for good; `RuntimeError` if it has more than one thread."""
 
 @final
 class Policy:

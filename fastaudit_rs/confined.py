@@ -6,7 +6,7 @@ import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import AuditPerms, Policy
@@ -40,14 +40,14 @@ def call(
         raise TypeError(f"function must be callable, not {type(function).__name__}")
     places = (*(policy.write or ()), *(policy.read or ()), *policy.block)
     path = () if policy.read is None else tuple(sys.path)
-    audit_perms, confinement = _rings(policy, tuple(map(os.path.realpath, places)), path)
+    audit_perms, held = _rings(policy, tuple(map(os.path.realpath, places)), path)
     value: Any = None
     error: BaseException | None = None
 
     def run() -> None:
         nonlocal value, error
         try:
-            confinement.enter()
+            held.enter()
             with audit_perms():
                 value = function(*args, **(kwargs or {}))
         except BaseException as raised:
@@ -76,14 +76,29 @@ def _rings(
     Making them takes longer than a call; they are made anew if a place leads elsewhere now.
     """
     audit_perms = policy.guard(monitor_calls=MONITORING)
-    directory = audit_perms._temporary_directory()
-    if directory is not None and policy.write is not None:
+    return audit_perms, confinement(policy, audit_perms._temporary_directory(), path)
+
+
+def confinement(
+    policy: Policy,
+    temporary: str | None,
+    path: Iterable[str],
+    places: Iterable[str] = (),
+    ports: Iterable[int] = (),
+) -> _Confinement:
+    """Return the part of a policy that the kernel holds, for modules of this ``path``.
+
+    Whatever the policy says, the directory for temporary files can be written, these ``places`` can
+    be read, and these ``ports`` of TCP are free.
+    """
+    if temporary is not None and policy.write is not None:
         # The kernel knows only the files that exist when it is told of a place.
-        policy = policy.replace(write=[*policy.write, directory])
-    return audit_perms, _Confinement(policy, [*needed(path), *USERS] if path else [])
+        policy = policy.replace(write=[*policy.write, temporary])
+    read = [] if policy.read is None else [*needed(path), *USERS, *places]
+    return _Confinement(policy, read, ports)
 
 
-def needed(path: tuple[str, ...]) -> list[str]:
+def needed(path: Iterable[str]) -> list[str]:
     """Return the places that the interpreter and the libraries under it load from themselves.
 
     Each rule costs time in each call: a path below another one is left out.

@@ -13,8 +13,8 @@ from typing import Any, NoReturn, TextIO
 from .. import Network, Policy, Recording, __version__, programs
 from .._native import MONITORING
 from ..programs import DENIED, TIMED_OUT, prepare, split, start_again
-from . import mcp_command, run_command
-from .options import ANY, LEARN, MCP, RUN, TRACE, add_options, hinted, options_of, policy_of
+from . import kernel, mcp_command, run_command
+from .options import ANY, KERNEL, LEARN, MCP, RUN, TRACE, add_options, hinted, options_of, policy_of
 from .run_command import exit_status, wrong
 
 DESCRIPTION = "Run Python programs under a policy, from the shell."
@@ -91,6 +91,14 @@ def _parser() -> argparse.ArgumentParser:
     more = {"description": mcp_command.DESCRIPTION, "epilog": mcp_command.EPILOG}
     text = "serve a tool that runs Python, by the Model Context Protocol"
     add(MCP, mcp_command.run, text, **more)
+    more = {"description": kernel.DESCRIPTION, "epilog": kernel.EPILOG}
+    made = add(
+        KERNEL,
+        kernel.install,
+        "install a kernel for Jupyter that runs cells under a policy",
+        **more,
+    )
+    made.add_argument("action", choices=["install"])
     add("doctor", _doctor, "say what can be enforced here")
     completion = add("completion", _completion, "print the completion of this command for a shell")
     completion.add_argument("shell", choices=["bash", "zsh", "fish", "tcsh"])

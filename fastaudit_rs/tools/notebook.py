@@ -7,6 +7,7 @@ which runs a piece of a cell, and an input transformer takes the line ``%%audit`
 rest is a cell like any other: with ``await``, other magics and the same line numbers.
 """
 
+import argparse
 import contextlib
 import json
 import linecache
@@ -66,24 +67,33 @@ MARK = "get_ipython().run_line_magic('audit', {!r})\n"
 RUN = compile(f"__import__({__name__!r}, fromlist=['run_piece']).run_piece()", "<audit>", "eval")
 
 
+#: The answer of a kernel of ``fastaudit-rs kernel`` to magics that would change its guard.
+FIXED = "this kernel guards each cell, and its policy stays as it is"
+
 #: The temporary directory of all cells: the next cell finds the files of the one before.
 _temporary_files = _TemporaryFiles()
 
 
 class Permissions:
-    """The permissions in the options of a line."""
+    """The permissions in the options of a line, which begins with these words."""
 
-    def __init__(self, magic: str, line: str) -> None:
-        self.magic = magic
+    def __init__(self, words: str, options: argparse.Namespace) -> None:
+        self.words = words
+        self.options = options
         try:
-            self.options = magic_parser(AUDIT, magic).parse_args(words_of(line))
-            self.policy = policy_of(self.options)
-            #: The magic with these options.
-            self.line = line_of(magic, self.options)
-            self._make = self._guards()
+            self.policy = policy_of(options)
+            self.line = line_of(words, options)
+            self.make = self._guards()
         except (OSError, ValueError) as error:
+            raise UsageError(f"{words}: {error}") from error
+        self.make._share(_temporary_files)
+
+    @classmethod
+    def of_line(cls, magic: str, line: str) -> "Permissions":
+        try:
+            return cls(magic, magic_parser(AUDIT, magic).parse_args(words_of(line)))
+        except ValueError as error:
             raise UsageError(f"{magic}: {error}") from error
-        self._make._share(_temporary_files)
 
     def _guards(self) -> Observer | AuditPerms:
         options, policy = self.options, self.policy._told_in("options", line=self.line)
@@ -97,7 +107,7 @@ class Permissions:
                 made = policy.guard(monitor_calls=MONITORING, on_denied=tell_late, on_ask=on_ask)
         for warning in warned:
             text = str(warning.message).removeprefix("fastaudit_rs: ")
-            print(f"{self.magic}: {text}", file=sys.stderr)
+            print(f"{self.words}: {text}", file=sys.stderr)
         return made
 
     def held(self) -> str:
@@ -106,14 +116,15 @@ class Permissions:
         return f"Cells are guarded from now on: they may {allowances(self.policy)}."
 
     def guard(self) -> Guard | Recording:
-        return self._make()._keep()
+        return self.make()._keep()
 
 
 class AuditOn:
-    """The guard of each cell since ``%audit on``."""
+    """The guard of each cell since ``%audit on``, or of all cells of a kernel."""
 
-    def __init__(self, line: str) -> None:
-        self.permissions = Permissions("%audit on", line)
+    def __init__(self, permissions: Permissions, is_fixed: bool = False) -> None:
+        self.permissions = permissions
+        self.is_fixed = is_fixed
         self.cells = 0
         self.denied = 0
         self.last: deque[AuditDenied] = deque(maxlen=KEPT)
@@ -134,13 +145,13 @@ class Cell:
         if own is None:
             return
         try:
-            permissions = Permissions(AUDIT, own)
+            permissions = Permissions.of_line(AUDIT, own)
             if not body.strip():
                 raise UsageError(f"{AUDIT} guards the cell below it, which is empty")
             if self.guards and isinstance(self.guards[0][1], Guard):
                 # No guard is entered under another one: it would take its place.
-                held = self.guards[0][0].line
-                raise UsageError(f"{held} guards this cell already: %audit off ends that")
+                held = f"{self.guards[0][0].line} guards this cell already: %audit off ends that"
+                raise UsageError(FIXED if session is not None and session.is_fixed else held)
             self.guards.append((permissions, permissions.guard()))
         except UsageError as error:
             self.error = error
@@ -169,7 +180,7 @@ class Cell:
                 effects = json.loads(recording.to_json())["effects"]
                 summary = summary_of(touched_of(entry, entry["call_chain"]) for entry in effects)
                 text, page = "\n".join(summary.lines()), summary.page()
-                rest = summary.rest(f"{permissions.magic} --record --all")
+                rest = summary.rest(f"{permissions.words} --record --all")
             display({"text/plain": text, "text/html": page}, raw=True)
             if rest:
                 print(rest)
@@ -177,7 +188,7 @@ class Cell:
             if recording.never_allowed:
                 print(f"Nothing would allow {', '.join(recording.never_allowed)}")
             elif options is not None:
-                print(f"{permissions.magic} {options} would allow it")
+                print(f"{permissions.words} {options} would allow it")
 
 
 class Piece(NamedTuple):
@@ -333,9 +344,11 @@ class AuditMagics(Magics):
             raise UsageError(f"%audit takes 'on', 'off' or nothing; {AUDIT} guards a cell")
         elif piece is not None:
             raise UsageError(f"%audit {verb} has to be alone in its cell")
+        elif self.session is not None and self.session.is_fixed:
+            raise UsageError(f"%audit {verb}: {FIXED}")
         else:
             was_on = self.session is not None
-            self.session = AuditOn(rest) if verb == "on" else None
+            self.session = AuditOn(Permissions.of_line("%audit on", rest)) if verb == "on" else None
             if self.session is not None:
                 print(f"{self.session.permissions.held()} %audit off ends that.")
             else:
@@ -516,6 +529,14 @@ def unload_ipython_extension(ipython: InteractiveShell) -> None:
     """Take them away again: ``%unload_ext fastaudit_rs``."""
     if _piece.get() is not None:
         raise UsageError("%unload_ext fastaudit_rs has to be alone in its cell")
-    magics = _loaded.pop(ipython, None)
+    magics = _loaded.get(ipython)
     if magics is not None:
+        if magics.session is not None and magics.session.is_fixed:
+            raise UsageError(f"%unload_ext fastaudit_rs: {FIXED}")
+        del _loaded[ipython]
         magics.end()
+
+
+def hold(ipython: InteractiveShell, permissions: Permissions) -> None:
+    """Guard each cell of a shell with these permissions, for good."""
+    _loaded[ipython].session = AuditOn(permissions, is_fixed=True)

@@ -33,8 +33,9 @@ DEFAULT = Policy.preset("workspace").replace(write=[], network=False)
 SECONDS, SESSIONS = "60", 16
 
 #: Where options are: the commands of the shell, and the magics of the notebook.
-RUN, TRACE, LEARN, MCP, AUDIT, SANDBOX = "run", "trace", "learn", "mcp", "%%audit", "%%sandbox"
-EACH = (RUN, TRACE, MCP, AUDIT, SANDBOX)
+RUN, TRACE, LEARN, MCP, KERNEL = "run", "trace", "learn", "mcp", "kernel"
+AUDIT, SANDBOX = "%%audit", "%%sandbox"
+EACH = (RUN, TRACE, MCP, KERNEL, AUDIT, SANDBOX)
 
 #: The arguments of `argparse` for an option that may be given more than once.
 MANY: Mapping[str, Any] = {"action": "append", "default": []}
@@ -131,6 +132,13 @@ TABLE = (
         f"with --http: the sessions that there may be at a time; {SESSIONS} by default",
         {"type": int, "default": SESSIONS},
     ),
+    Option(
+        "--name", (KERNEL,), "NAME", "the name of the kernel; guarded by default",
+        {"default": "guarded"},
+    ),
+    Option("--display-name", (KERNEL,), "TEXT", "the name that Jupyter shows"),
+    Option("--prefix", (KERNEL,), "DIR", "install it below this directory, not for the user alone"),
+    Option("--sys-prefix", (KERNEL,), None, "install it in the environment of this Python"),
     Option("--record", (AUDIT,), None, "stop nothing, and show the operations afterwards"),
     Option("--all", (AUDIT,), None, "with --record: show all of it"),
     Option("-i", (SANDBOX,), "NAME", "a name of the notebook to copy in", MANY),

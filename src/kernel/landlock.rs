@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, Ruleset, RulesetAttr, RulesetCreated,
+    ABI, Access, AccessFs, AccessNet, BitFlags, NetPort, Ruleset, RulesetAttr, RulesetCreated,
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
 
@@ -34,6 +34,7 @@ fn not_available() -> io::Error {
 pub struct LandlockRules {
     spec: Spec,
     needed: Vec<PathBuf>,
+    ports: Vec<u16>,
     known: Mutex<Option<Known>>,
 }
 
@@ -43,9 +44,10 @@ struct Known {
 }
 
 impl LandlockRules {
-    /// `needed`, the files that the interpreter itself loads, can be read whatever the policy says.
-    pub fn new(spec: Spec, needed: Vec<PathBuf>) -> Self {
-        Self { spec, needed, known: Mutex::default() }
+    /// `needed`, the files that the interpreter itself loads, can be read whatever the policy says,
+    /// and these ports of TCP are free.
+    pub fn new(spec: Spec, needed: Vec<PathBuf>, ports: Vec<u16>) -> Self {
+        Self { spec, needed, ports, known: Mutex::default() }
     }
 
     /// Confines the current thread, and the threads and programs that it starts, for good. A root
@@ -83,22 +85,29 @@ impl LandlockRules {
 
     fn make(&self) -> Result<RulesetCreated, RulesetError> {
         let mut handled = Ruleset::default().handle_access(AccessFs::from_all(WANTED))?;
+        let mut network = BitFlags::<AccessNet>::EMPTY;
         match &self.spec.network {
-            NetworkUse::All(true) => {}
             NetworkUse::All(false) => {
-                handled = handled
-                    .handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?
-                    .scope(Scope::AbstractUnixSocket)?;
+                network = AccessNet::BindTcp | AccessNet::ConnectTcp;
+                handled = handled.scope(Scope::AbstractUnixSocket)?;
             }
-            NetworkUse::Rules(rules) => {
-                if rules.listen == Choice::All(false) {
-                    handled = handled.handle_access(AccessNet::BindTcp)?;
-                }
+            NetworkUse::Rules(rules) if rules.listen == Choice::All(false) => {
+                network = AccessNet::BindTcp.into();
             }
+            NetworkUse::All(true) | NetworkUse::Rules(_) => {}
+        }
+        let mut ports = self.ports.as_slice();
+        if network.is_empty() {
+            ports = &[];
+        } else {
+            handled = handled.handle_access(network)?;
         }
         let reading = reading(&self.spec.commands);
         let writing = AccessFs::from_write(WANTED);
         let mut rules = handled.create()?;
+        for &port in ports {
+            rules = rules.add_rule(NetPort::new(port, network))?;
+        }
         rules = match &self.spec.read {
             Where::Anywhere => rules.add_rules(path_beneath_rules(["/"], reading))?,
             Where::Below(roots) => {

@@ -258,7 +258,7 @@ class TestRefusal:
         called = []
 
         class Refuses:
-            def __init__(self, policy, needed):
+            def __init__(self, *arguments):
                 pass
 
             def enter(self):
@@ -278,6 +278,21 @@ class TestRefusal:
             f"open({places.out + '/a'!r}, 'w').close()"
         )
         told = "the main thread would be confined for good: use policy.call()\n"
+        assert programs.printed(code) == told
+
+    def test_a_process_with_threads_is_left_alone(self):
+        code = """
+            import threading
+            from fastaudit_rs import Policy, _native
+            ended = threading.Event()
+            threading.Thread(target=ended.wait).start()
+            try:
+                _native._Confinement(Policy(), []).enter_process()
+            except RuntimeError as error:
+                print(error)
+            ended.set()
+        """
+        told = "the process has 2 threads, and only the current one can be confined\n"
         assert programs.printed(code) == told
 
     def test_bad_arguments(self):

@@ -34,9 +34,11 @@ class Ran:
 class Kernel:
     """A kernel in a process of its own, of this Python or of another."""
 
-    def __init__(self, cwd, env, python=sys.executable):
+    def __init__(self, cwd, env, python=sys.executable, argv=None):
         self.manager = KernelManager(kernel_name="python3")
         self.manager.kernel_spec.argv[0] = python
+        if argv is not None:
+            self.manager.kernel_spec.argv = argv
         self.manager.start_kernel(cwd=str(cwd), env=env)
         self.client = self.manager.client()
         self.client.start_channels()
@@ -104,9 +106,9 @@ def home_of(path):
 
 
 @contextlib.contextmanager
-def started(cwd, env=None, python=sys.executable):
-    """A kernel, until the end of the block."""
-    kernel = Kernel(cwd, env or {**os.environ, **home_of(cwd)}, python)
+def started(cwd, env=None, python=sys.executable, argv=None):
+    """A kernel, until the end of the block; `argv` starts another one than IPython's."""
+    kernel = Kernel(cwd, env or {**os.environ, **home_of(cwd)}, python, argv)
     try:
         yield kernel
     finally:

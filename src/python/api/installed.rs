@@ -65,17 +65,23 @@ pub struct Confinement {
 
 #[pymethods]
 impl Confinement {
-    /// The confinement of a policy; the `needed` files can be read whatever it says.
+    /// The confinement of a policy; the `needed` files can be read whatever it says, and these
+    /// `ports` are free.
     #[new]
-    fn new(py: Python<'_>, policy: &Bound<'_, PyPolicy>, needed: Vec<PathBuf>) -> PyResult<Self> {
+    #[pyo3(signature = (policy, needed, ports=vec![]))]
+    fn new(
+        py: Python<'_>,
+        policy: &Bound<'_, PyPolicy>,
+        needed: Vec<PathBuf>,
+        ports: Vec<u16>,
+    ) -> PyResult<Self> {
         let resolved = resolve::resolved(py, policy.get().spec())?;
-        Ok(Self { rules: LandlockRules::new(resolved, needed) })
+        Ok(Self { rules: LandlockRules::new(resolved, needed, ports) })
     }
 
     // The main thread would never be free again.
     #[doc = doc!("_Confinement.enter")]
     fn enter(&self) -> PyResult<()> {
-        workers::note_confined();
         if rustix::thread::gettid() == rustix::process::getpid() {
             return Err(PyRuntimeError::new_err(
                 "the main thread would be confined for good: use policy.call()",
@@ -83,6 +89,24 @@ impl Confinement {
         }
         // Some containers deny it: the thread has the process's directory and umask there.
         let _ = process::own_directory();
+        Self::confine(self)
+    }
+
+    #[doc = doc!("_Confinement.enter_process")]
+    fn enter_process(&self) -> PyResult<()> {
+        let threads = std::fs::read_dir("/proc/self/task")?.count();
+        if threads > 1 {
+            return Err(PyRuntimeError::new_err(format!(
+                "the process has {threads} threads, and only the current one can be confined"
+            )));
+        }
+        Self::confine(self)
+    }
+}
+
+impl Confinement {
+    fn confine(&self) -> PyResult<()> {
+        workers::note_confined();
         let failed = |error| PyOSError::new_err(format!("it cannot be confined: {error}"));
         self.rules.confine_thread().map_err(|error| failed(error.to_string()))?;
         privileges::drop_those_of_the_machine().map_err(|error| failed(error.to_string()))
