@@ -70,6 +70,21 @@ def pytest_configure(config):
     )
 
 
+#: Errors of pytest itself, in the order in which they came.
+_internal_errors = []
+
+
+def pytest_internalerror(excrepr):
+    _internal_errors.append(str(excrepr))
+
+
+def pytest_unconfigure(config):
+    """Say once more what went wrong first: a log may keep its last lines alone."""
+    if _internal_errors and not hasattr(config, "workerinput"):
+        lines = _internal_errors[0].splitlines()
+        print("\nThe first internal error ended with:", *lines[-20:], sep="\n", flush=True)
+
+
 def pytest_itemcollected(item):
     if item.get_closest_marker("nightly"):
         item.add_marker("slow")
