@@ -5,14 +5,11 @@ import contextlib
 import linecache
 import os
 import re
-import runpy
 import sys
-import traceback
 import types
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from types import CodeType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 #: The exit status for a denial that nobody caught: ``EX_NOPERM`` of sysexits.h(3).
 DENIED = 77
@@ -24,14 +21,13 @@ TIMED_OUT = 124
 BY_A_SIGNAL = 128
 
 #: The file of the code that runs a program.
-RUNNERS = (__file__, runpy.__file__, "<frozen runpy>")
+RUNNERS = (__file__, os.path.join(os.path.dirname(os.__file__), "runpy.py"), "<frozen runpy>")
 
 #: Options of the interpreter that runs the program; with a value if a group of it exists.
 _OF_INTERPRETER = re.compile(r"-(?=.)[uO]*(?:[WX](.*))?", re.DOTALL)
 
 
-@dataclass
-class CommandLine:
+class CommandLine(NamedTuple):
     """The arguments of a command that runs a program."""
 
     own: list[str]
@@ -52,27 +48,29 @@ def split(arguments: Sequence[str], with_value: Collection[str]) -> CommandLine:
         >>> split(["--write", ".", "-m", "venv", "--help"], {"--write"})
         CommandLine(own=['--write', '.'], interpreter=[], kind='-m', program=['venv', '--help'])
     """
-    line = CommandLine([], [], "", [])
+    own: list[str] = []
+    interpreter: list[str] = []
+    kind, program = "", []
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
         if word == "--":
-            line.program = rest
+            program = rest
             break
         if word == "-" or not word.startswith("-"):
-            line.program = [word, *rest]
+            program = [word, *rest]
             break
         if word[:2] in ("-m", "-c") and (len(word) > 2 or rest):
-            line.kind = word[:2]
-            line.program = [word[2:], *rest] if len(word) > 2 else rest
+            kind = word[:2]
+            program = [word[2:], *rest] if len(word) > 2 else rest
             break
         of_interpreter = _OF_INTERPRETER.fullmatch(word)
-        options = line.own if of_interpreter is None else line.interpreter
+        options = own if of_interpreter is None else interpreter
         options.append(word)
         takes = word in with_value if of_interpreter is None else of_interpreter[1] == ""
         if takes and rest:
             options.append(rest.pop(0))
-    return line
+    return CommandLine(own, interpreter, kind, program)
 
 
 def start_again(interpreter: Sequence[str], arguments: Sequence[str]) -> None:
@@ -119,6 +117,8 @@ def prepare(
     target, *arguments = program
     sys.argv = program if kind != "-c" else ["-c", *arguments]
     if kind == "-m":
+        import runpy
+
         return lambda: runpy.run_module(target, run_name="__main__", alter_sys=True)
     if kind == "-c":
         # Tracebacks show its lines, and not those of other code from text.
@@ -128,6 +128,8 @@ def prepare(
     if target == "-":
         return _main_module(code, "<stdin>")
     if os.path.isdir(target):
+        import runpy
+
         return lambda: runpy.run_path(target, run_name="__main__")
     return _main_module(code, target, __file__=os.path.abspath(target))
 
@@ -175,6 +177,8 @@ def line_of(error: BaseException, file: str) -> int | None:
     """The line of a file where an exception was raised last, or that is no code."""
     if isinstance(error, SyntaxError) and error.filename == file:
         return error.lineno if type(error.lineno) is int else None
+    import traceback
+
     frames = traceback.walk_tb(error.__traceback__)
     lines = [line for frame, line in frames if frame.f_code.co_filename == file]
     return lines[-1] if lines else None

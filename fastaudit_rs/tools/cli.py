@@ -2,17 +2,17 @@
 
 import argparse
 import contextlib
+import functools
 import os
 import shlex
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn, TextIO
 
-from .. import Network, Policy, Recording, __version__, programs
+from .. import Network, Policy, Recording, __version__
 from .._native import MONITORING
-from ..programs import DENIED, TIMED_OUT, prepare, split, start_again
+from ..programs import DENIED, TIMED_OUT, exit_status as status_of, prepare, split, start_again
 from . import kernel, mcp_command, run_command
 from .options import ANY, KERNEL, LEARN, MCP, RUN, TRACE, add_options, hinted, options_of, policy_of
 from .run_command import exit_status, wrong
@@ -33,7 +33,7 @@ denial that nobody caught, and {TIMED_OUT} where --timeout ended it.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = _parser()
+    parser = _parser(words[0] if words else None)
     commands = _commands(parser)
     own = commands.get(words[0]) if words else None
     if own is None and words and not words[0].startswith("-"):
@@ -70,19 +70,25 @@ def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namesp
     return options
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser; `only` this command has its options, if it is one."""
+    # A formatter checks options, and looks up the width of the terminal, which takes longer.
+    quick = functools.partial(argparse.HelpFormatter, width=80)
     parser = argparse.ArgumentParser(
-        prog="fastaudit-rs", description=DESCRIPTION, allow_abbrev=False
+        prog="fastaudit-rs", description=DESCRIPTION, allow_abbrev=False, formatter_class=quick
     )
     parser.add_argument("--version", action="version", version=f"fastaudit-rs {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", prog=parser.prog)
 
     def add(
         name: str, command: Callable[[argparse.Namespace], int], text: str, **more: Any
     ) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=text, allow_abbrev=False, **more)
+        made = commands.add_parser(
+            name, help=text, allow_abbrev=False, formatter_class=quick, **more
+        )
         made.set_defaults(command=command)
-        add_options(made, name)
+        if only in (None, name):
+            add_options(made, name)
         return made
 
     _add_program(add(RUN, run_command.run, "run a program under a policy", epilog=EPILOG))
@@ -102,6 +108,8 @@ def _parser() -> argparse.ArgumentParser:
     add("doctor", _doctor, "say what can be enforced here")
     completion = add("completion", _completion, "print the completion of this command for a shell")
     completion.add_argument("shell", choices=["bash", "zsh", "fish", "tcsh"])
+    for each in (parser, *_commands(parser).values()):
+        each.formatter_class = argparse.HelpFormatter
     return parser
 
 
@@ -166,6 +174,8 @@ def _learned_before(file: str | None) -> Policy | None:
 
 
 def _trace(options: argparse.Namespace) -> int:
+    import tempfile
+
     from . import trace
 
     try:
@@ -201,7 +211,7 @@ def _recorded(recording: Recording, program: Callable[[], object]) -> int:
         try:
             status = exit_status(program)
         except SystemExit as end:
-            status = programs.exit_status(end.code)
+            status = status_of(end.code)
         if os.getpid() != process:
             # In a copy that the program made: the first process reports the recording.
             raise SystemExit(status)

@@ -5,18 +5,14 @@ behind it, with what the kernel itself needs: its ports, and IPython's files.
 """
 
 import argparse
-import importlib.util
-import json
 import os
 import re
 import shlex
 import sys
-import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import AuditPerms
-from ..confined import confinement
 from .options import AUDIT, line_of, magic_parser, policy_of
 from .run_command import wrong
 
@@ -48,7 +44,11 @@ def install(options: argparse.Namespace) -> int:
         policy_of(options)
     except (OSError, ValueError) as error:
         return wrong(error)
-    if importlib.util.find_spec("ipykernel") is None:
+    import json
+    import tempfile
+    from importlib.util import find_spec
+
+    if find_spec("ipykernel") is None:
         return wrong("kernel needs ipykernel: pip install ipykernel")
     from jupyter_client.kernelspec import KernelSpecManager
 
@@ -112,8 +112,13 @@ def main(words: Sequence[str] | None = None) -> None:
 
 def _confine(permissions: "Permissions", file: str) -> str | None:
     """Confine the process; return the reason why it is not."""
+    import json
+    import tempfile
+
     from IPython.core.profiledir import ProfileDir
     from IPython.paths import get_ipython_dir
+
+    from ..confined import confinement
 
     with open(file, encoding="utf-8") as text:
         connection = json.load(text)

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import functools
-import importlib.util
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -12,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from .. import Policy
 from ..programs import BY_A_SIGNAL
-from ..sandbox.limits import Limits
 from .options import limits_of, open_sandbox, policy_of, sandbox_rules
 from .run_command import wrong
 
 if TYPE_CHECKING:
     # It imports asyncio, which takes longer than the command: this is imported for its options.
+    from ..sandbox.limits import Limits
     from ..sessions.base import Session
 
 DESCRIPTION = """\
@@ -40,7 +39,9 @@ def run(options: argparse.Namespace) -> int:
         opens = _opens(options)
     except (OSError, ValueError) as error:
         return wrong(error)
-    if importlib.util.find_spec("mcp") is None:
+    from importlib.util import find_spec
+
+    if find_spec("mcp") is None:
         return wrong("mcp needs the package mcp: pip install 'fastaudit-rs[mcp]'")
     from . import mcp_server
 
@@ -96,6 +97,6 @@ def _opens(options: argparse.Namespace) -> "Callable[[], AbstractContextManager[
 
 
 @contextlib.contextmanager
-def _sandboxed(rules: tuple[Policy, Limits]) -> "Iterator[Session]":
+def _sandboxed(rules: tuple[Policy, "Limits"]) -> "Iterator[Session]":
     with open_sandbox(rules) as sandbox, sandbox.session() as session:
         yield session

@@ -10,18 +10,16 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from .. import Network, Policy, Recording
 from .._native import _directory
 from ..programs import TIMED_OUT
-from ..sandbox.limits import Limits
 
 if TYPE_CHECKING:
     from ..sandbox.host.sandbox import Sandbox
+    from ..sandbox.limits import Limits
 
 #: The word for everything where a place, host, program or variable is named.
 ANY = "any"
@@ -231,8 +229,10 @@ def _address(text: str) -> str:
     return f"*:{text}" if text.replace("-", "").isdigit() else text
 
 
-def limits_of(options: argparse.Namespace) -> Limits:
+def limits_of(options: argparse.Namespace) -> "Limits":
     """Return the limits of the options; no limit for those that they do not name."""
+    from ..sandbox.limits import Limits
+
     seconds = None
     if options.timeout is not None:
         try:
@@ -247,9 +247,12 @@ def limits_of(options: argparse.Namespace) -> Limits:
         raise ValueError(f"--memory takes a size such as 512M, not {options.memory}") from None
 
 
-def sandbox_rules(options: argparse.Namespace) -> tuple[Policy, Limits]:
+def sandbox_rules(options: argparse.Namespace) -> tuple[Policy, "Limits"]:
     """Return the policy and the limits of a sandbox: paths are those of this process."""
+    from dataclasses import replace
+
     from ..sandbox.host.setup import absolute
+    from ..sandbox.limits import Limits
 
     limits, policy = limits_of(options), policy_of(options)
     if ANY in options.read:
@@ -259,7 +262,7 @@ def sandbox_rules(options: argparse.Namespace) -> tuple[Policy, Limits]:
     return absolute(policy, os.getcwd()), limits
 
 
-def open_sandbox(rules: tuple[Policy, Limits], line: str = "", **more: Any) -> "Sandbox":
+def open_sandbox(rules: tuple[Policy, "Limits"], line: str = "", **more: Any) -> "Sandbox":
     """Start a sandbox whose denials name options to add to a line; its own hints are for Python."""
     from ..sandbox.host.sandbox import Sandbox
 
@@ -395,6 +398,8 @@ def words_of(line: str) -> list[str]:
 
     Nothing is evaluated: a cell may have made what an expression would call.
     """
+    from pathlib import Path
+
     from IPython import get_ipython
 
     names = get_ipython().user_ns

@@ -6,8 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import tempfile
-import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -15,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from .. import AuditDenied, Policy
 from .._native import MONITORING
-from ..approvals import Answer
 from ..programs import (
     BY_A_SIGNAL,
     DENIED,
@@ -26,13 +23,13 @@ from ..programs import (
     prepare,
     source_of,
 )
-from ..sandbox.limits import Limits
-from . import asking
 from .denials import denial_in, in_one_line, lines
 from .options import limits_of, open_sandbox, policy_of, sandbox_rules
 
 if TYPE_CHECKING:
+    from ..approvals import Answer
     from ..results import Result
+    from ..sandbox.limits import Limits
 
 #: The time for a program that took too long to end by itself, in seconds.
 PATIENCE = 1.0
@@ -64,22 +61,31 @@ def run(options: argparse.Namespace) -> int:
             raise ValueError(f"--tmp: there is no directory {options.tmp}")
         if options.sandbox:
             return _run_in_sandbox(options)
-        limits, policy = limits_of(options), policy_of(options)
-        _check_memory(limits)
+        policy = policy_of(options)
+        limits = None
+        if options.timeout is not None or options.memory is not None:
+            limits = limits_of(options)
+            _check_memory(limits)
         if options.approvable is not None:
             raise ValueError("--approvable needs --sandbox: elsewhere an answer opens what it says")
         program = prepare(options.kind, options.program)
     except (OSError, ValueError) as error:
         return wrong(error)
-    if limits.wall_seconds is not None:
+    if limits is not None and limits.wall_seconds is not None:
         _run_until(limits.wall_seconds)
-    _enter(limits, options.tmp)
+    if limits is not None and limits.memory is not None:
+        _bound(int(limits.memory))
+    if options.tmp is not None:
+        _name_temporary_directory(options.tmp)
+    if policy.imports is not True:
+        # The interpreter shows the error at the end with it.
+        import traceback  # noqa: F401
     ending = Ending()
     person = _person(options) if options.ask else None
     # The process is the program's alone, so that the policy holds until its end.
     with warnings.catch_warnings(record=True) as warned:
         try:
-            on_ask = asking.on_ask(options, person)
+            on_ask = _on_ask(options, person)
             policy.install(
                 monitor_calls=MONITORING, on_denied=ending.note, on_ask=on_ask, log=options.log
             )
@@ -134,15 +140,32 @@ def _show(error: BaseException) -> None:
     try:
         # Since 3.13 it has colours on a terminal; before, it does not know the lines of `-c`.
         if sys.excepthook is sys.__excepthook__ and sys.version_info < (3, 13):
+            import traceback
+
             traceback.print_exception(error)
         else:
             sys.excepthook(type(error), error, error.__traceback__)
     except Exception:
+        import traceback
+
         traceback.print_exception(error)
 
 
-def _person(options: argparse.Namespace) -> Callable[[AuditDenied], Answer] | None:
+def _on_ask(
+    options: argparse.Namespace, person: "Callable[[AuditDenied], Answer] | None"
+) -> Callable[[AuditDenied], object] | None:
+    """Return the ``on_ask`` of these options, with its module only where somebody is asked."""
+    if person is None and options.approvals is None:
+        return None
+    from . import asking
+
+    return asking.on_ask(options, person)
+
+
+def _person(options: argparse.Namespace) -> "Callable[[AuditDenied], Answer] | None":
     """Return the question to whoever sits at the terminal; ``None`` if there is none."""
+    from . import asking
+
     try:
         return asking.Terminal(options.approvals)
     except OSError as error:
@@ -196,7 +219,7 @@ def _is_bytecode(denied: AuditDenied) -> bool:
     return "__pycache__" in (denied.path or "").split(os.sep)
 
 
-def _check_memory(limits: Limits) -> None:
+def _check_memory(limits: "Limits") -> None:
     """Raise `ValueError` if a limit leaves no address space for a program: proc_pid_statm(5)."""
     with open("/proc/self/statm") as file:
         least = int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE") + SPARE
@@ -204,18 +227,20 @@ def _check_memory(limits: Limits) -> None:
         raise ValueError(f"--memory is too small: a program needs {least >> 20}M here at least")
 
 
-def _enter(limits: Limits, tmp: str | None) -> None:
-    """Bound the memory of this process, and of its children, and name their temporary directory."""
-    if limits.memory is not None:
-        import resource
+def _bound(size: int) -> None:
+    """Bound the memory of this process, and of its children, in bytes."""
+    import resource
 
-        size = int(limits.memory)
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        if hard != resource.RLIM_INFINITY:
-            size = min(size, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (size, size))
-    if tmp is not None:
-        os.environ["TMPDIR"] = tempfile.tempdir = os.path.abspath(tmp)
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard != resource.RLIM_INFINITY:
+        size = min(size, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
+def _name_temporary_directory(path: str) -> None:
+    import tempfile
+
+    os.environ["TMPDIR"] = tempfile.tempdir = os.path.abspath(path)
 
 
 def _run_until(seconds: float) -> None:
@@ -322,7 +347,7 @@ def _approvable(options: argparse.Namespace) -> Policy | None:
     return Policy.from_toml(options.approvable)
 
 
-def _show_result(result: "Result", limits: Limits) -> int:
+def _show_result(result: "Result", limits: "Limits") -> int:
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.write(result.stdout)
         sys.stdout.flush()

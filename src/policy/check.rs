@@ -197,7 +197,7 @@ impl Policy {
         let modules = self.native_modules.get_or_init(|| {
             // A name with a dot stands for a part alone.
             let packages = names.iter().filter(|name| !name.contains('.'));
-            installed().modules_of(packages.map(String::as_str))
+            installed().found().modules_of(packages.map(String::as_str))
         });
         modules.contains(module)
     }

@@ -5,7 +5,11 @@
 //! `importlib.metadata.packages_distributions()` takes a second where there are 300 packages.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ahash::{AHashMap, AHashSet};
 
@@ -69,28 +73,56 @@ struct Distribution {
     requires: Vec<String>,
 }
 
-/// The distributions below some directories.
-#[derive(Debug, Default)]
+/// The distributions below some directories, as of a time. They are read when they are first asked
+/// for: that takes longer than all else that a guard needs.
+#[derive(Debug)]
 pub struct InstalledPackages {
+    /// No others have this number.
+    pub id: u64,
+    directories: Vec<PathBuf>,
+    as_of: Time,
+    found: OnceLock<Found>,
+}
+
+/// Seconds and nanoseconds, as files have them.
+type Time = (i64, i64);
+
+impl InstalledPackages {
+    /// The metadata in these directories count as far as they can be read, and were changed before
+    /// this time: guarded code may have written others.
+    pub fn new(directories: Vec<PathBuf>, as_of: Time) -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { id, directories, as_of, found: OnceLock::new() }
+    }
+
+    pub fn found(&self) -> &Found {
+        self.found.get_or_init(|| Found::read(&self.directories, self.as_of))
+    }
+}
+
+/// The distributions that were read.
+#[derive(Debug, Default)]
+pub struct Found {
     distributions: Vec<Distribution>,
     by_name: AHashMap<String, usize>,
     by_module: AHashMap<String, Vec<usize>>,
 }
 
-impl InstalledPackages {
-    /// Reads the metadata in these directories, as far as they can be read.
-    pub fn read(directories: &[PathBuf]) -> Self {
-        let mut installed = Self::default();
+impl Found {
+    fn read(directories: &[PathBuf], as_of: Time) -> Self {
+        let mut found = Self::default();
         for entry in entries(directories) {
             let name = entry.file_name();
             let name = name.to_str().unwrap_or_default();
+            let metadata = Metadata { directory: entry.path(), as_of };
             if let Some(stem) = name.strip_suffix(DIST_INFO) {
-                installed.add(of_wheel(stem, &entry.path()));
+                found.add(of_wheel(stem, &metadata));
             } else if let Some(stem) = name.strip_suffix(EGG_INFO) {
-                installed.add(of_egg(stem, &entry.path()));
+                found.add(of_egg(stem, &metadata));
             }
         }
-        installed
+        found
     }
 
     fn add(&mut self, distribution: Distribution) {
@@ -209,16 +241,39 @@ pub fn distance(from: &str, to: &str) -> usize {
     row[to.len()]
 }
 
+/// The files of a distribution's metadata.
+struct Metadata {
+    directory: PathBuf,
+    as_of: Time,
+}
+
+impl Metadata {
+    /// The content of a file; empty if there is none that was changed before the time.
+    fn file(&self, name: &str) -> Vec<u8> {
+        let read = || {
+            let mut file = fs::File::open(self.directory.join(name)).ok()?;
+            let status = file.metadata().ok()?;
+            let mut content = Vec::with_capacity(usize::try_from(status.len()).ok()?);
+            file.read_to_end(&mut content).ok()?;
+            ((status.ctime(), status.ctime_nsec()) < self.as_of).then_some(content)
+        };
+        read().unwrap_or_default()
+    }
+
+    fn text(&self, name: &str) -> String {
+        String::from_utf8(self.file(name)).unwrap_or_default()
+    }
+}
+
 /// Reads `name-version.dist-info`.
-fn of_wheel(stem: &str, metadata: &Path) -> Distribution {
+fn of_wheel(stem: &str, metadata: &Metadata) -> Distribution {
     let mut modules = AHashSet::default();
-    let record = fs::read(metadata.join("RECORD")).unwrap_or_default();
-    for line in record.split(|byte| *byte == b'\n') {
+    for line in metadata.file("RECORD").split(|byte| *byte == b'\n') {
         let path = line.split(|byte| *byte == b',').next().unwrap_or_default();
         let path = path.strip_prefix(b"\"").unwrap_or(path);
         modules.extend(std::str::from_utf8(path).ok().and_then(module_of));
     }
-    let headers = fs::read_to_string(metadata.join("METADATA")).unwrap_or_default();
+    let headers = metadata.text("METADATA");
     let headers = headers.lines().take_while(|line| !line.is_empty());
     let requires = headers.filter_map(|line| line.strip_prefix("Requires-Dist:"));
     Distribution {
@@ -229,10 +284,9 @@ fn of_wheel(stem: &str, metadata: &Path) -> Distribution {
 }
 
 /// Reads `name-version.egg-info`, a directory.
-fn of_egg(stem: &str, metadata: &Path) -> Distribution {
-    let lines = |file: &str| fs::read_to_string(metadata.join(file)).unwrap_or_default();
-    let modules = lines("top_level.txt");
-    let requires = lines("requires.txt");
+fn of_egg(stem: &str, metadata: &Metadata) -> Distribution {
+    let modules = metadata.text("top_level.txt");
+    let requires = metadata.text("requires.txt");
     // Sections are extras and markers.
     let requires = requires.lines().take_while(|line| !line.starts_with('['));
     Distribution {
@@ -301,9 +355,19 @@ mod tests {
     }
 
     #[test]
+    fn what_was_changed_later_counts_for_nothing() {
+        let site = site();
+        let directories = vec![site.path().to_owned()];
+        let begun = fs::metadata(site.path().join("duckdb-1.0.dist-info/RECORD")).unwrap();
+        let installed = InstalledPackages::new(directories, (begun.ctime(), begun.ctime_nsec()));
+        assert_eq!(installed.found().modules_of(["duckdb"]).len(), 1);
+        assert_eq!(installed.found().modules_of(["old"]).len(), 1);
+    }
+
+    #[test]
     fn a_package_is_named_as_it_is_installed_or_imported() {
         let site = site();
-        let installed = InstalledPackages::read(&[site.path().to_owned()]);
+        let installed = Found::read(&[site.path().to_owned()], (i64::MAX, 0));
         for (name, module, is_of) in [
             ("duckdb", "duckdb", true),
             ("DuckDB", "_duckdb", true),

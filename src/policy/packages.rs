@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use ahash::AHashSet;
 use toml::{Table, Value};
@@ -64,14 +64,22 @@ impl fmt::Display for NoPackage {
 }
 
 /// The packages that a host names, with what they require as it is installed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Packages(Arc<Chosen>);
+#[derive(Clone, Debug, Default)]
+pub struct Packages(Arc<Named>);
 
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Chosen {
+#[derive(Debug, Default)]
+struct Named {
     names: Vec<String>,
     /// True if all packages of the table are named.
     has_all: bool,
+    /// `None` without names.
+    installed: Option<Arc<InstalledPackages>>,
+    /// Read when it is first asked for.
+    chosen: OnceLock<Chosen>,
+}
+
+#[derive(Debug, Default)]
+struct Chosen {
     /// Top-level modules and directories.
     modules: AHashSet<String>,
     /// The modules, for those who import.
@@ -85,33 +93,31 @@ impl Packages {
     ///
     /// # Errors
     /// The first name that no package has.
-    pub fn named(names: &[String], installed: &InstalledPackages) -> Result<Self, NoPackage> {
-        let mut chosen = Chosen { names: names.to_vec(), ..Chosen::default() };
-        let mut given = Vec::new();
-        for name in names {
-            if name == ALL {
-                chosen.has_all = true;
-                given.extend(TABLE.keys().map(String::as_str));
-            } else if TABLE.contains_key(name) || installed.has(name) {
-                given.push(name);
-            } else {
-                return Err(NoPackage { name: name.clone(), near: near(name, installed) });
-            }
+    pub fn named(names: &[String], installed: &Arc<InstalledPackages>) -> Result<Self, NoPackage> {
+        let is_known =
+            |name: &String| name == ALL || TABLE.contains_key(name) || installed.found().has(name);
+        if let Some(name) = names.iter().find(|name| !is_known(name)) {
+            return Err(NoPackage { name: name.clone(), near: near(name, installed) });
         }
-        let with = given.iter().filter_map(|name| TABLE.get(*name));
-        let with = with.flat_map(|package| package.with.iter().map(String::as_str));
-        let all: Vec<_> = given.iter().copied().chain(with).collect();
-        chosen.modules = installed.modules_of(all);
-        // A name of a distribution brings the declarations about its modules.
-        for (name, package) in &*TABLE {
-            if chosen.modules.contains(name) {
-                chosen.env.extend(package.env.iter().cloned());
-                chosen.keeps.extend(package.keeps.iter().cloned());
-            }
-        }
-        chosen.imports = chosen.modules.iter().cloned().collect();
-        chosen.imports.sort_unstable();
-        Ok(Self(Arc::new(chosen)))
+        Ok(Self(Arc::new(Named {
+            names: names.to_vec(),
+            has_all: names.iter().any(|name| name == ALL),
+            installed: Some(Arc::clone(installed)),
+            chosen: OnceLock::new(),
+        })))
+    }
+
+    fn chosen(&self) -> &Chosen {
+        let read = || {
+            let installed = self.0.installed.as_ref();
+            installed.map(|installed| Chosen::of(&self.0.names, installed)).unwrap_or_default()
+        };
+        self.0.chosen.get_or_init(read)
+    }
+
+    /// A number that stands for what was installed when they were named.
+    pub fn as_of(&self) -> u64 {
+        self.0.installed.as_ref().map_or(0, |installed| installed.id)
     }
 
     /// The names that they were given by.
@@ -121,7 +127,11 @@ impl Packages {
 
     /// Returns the names with one more by which this package is among them, if there is such a
     /// name: the name of all if the package is in the table.
-    pub fn names_with(&self, package: &str, installed: &InstalledPackages) -> Option<Vec<String>> {
+    pub fn names_with(
+        &self,
+        package: &str,
+        installed: &Arc<InstalledPackages>,
+    ) -> Option<Vec<String>> {
         if self.have(package) {
             return None;
         }
@@ -144,26 +154,61 @@ impl Packages {
 
     /// Returns whether a top-level module, or directory, is one of theirs.
     pub fn have(&self, module: &str) -> bool {
-        self.0.modules.contains(module)
+        !self.is_empty() && self.chosen().modules.contains(module)
     }
 
     pub fn may_set(&self, name: &[u8]) -> bool {
-        self.0.env.iter().any(|own| matches(own, name))
+        !self.is_empty() && self.chosen().env.iter().any(|own| matches(own, name))
     }
 
     /// Returns whether they keep directories of their own among temporary files.
     pub fn keep_any(&self) -> bool {
-        !self.0.keeps.is_empty()
+        !self.is_empty() && !self.chosen().keeps.is_empty()
     }
 
     /// Returns whether a directory of this name is one that they keep there.
     pub fn keep(&self, name: &[u8]) -> bool {
-        self.0.keeps.iter().any(|own| matches(own, name))
+        !self.is_empty() && self.chosen().keeps.iter().any(|own| matches(own, name))
     }
 
     /// The modules whose import may do what is denied otherwise.
     pub fn imports(&self) -> &[String] {
-        &self.0.imports
+        &self.chosen().imports
+    }
+}
+
+impl PartialEq for Packages {
+    fn eq(&self, other: &Self) -> bool {
+        (self.names(), self.as_of()) == (other.names(), other.as_of())
+    }
+}
+
+impl Eq for Packages {}
+
+impl Chosen {
+    fn of(names: &[String], installed: &InstalledPackages) -> Self {
+        let mut given: Vec<&str> = Vec::new();
+        for name in names {
+            match name == ALL {
+                true => given.extend(TABLE.keys().map(String::as_str)),
+                false => given.push(name),
+            }
+        }
+        let with = given.iter().filter_map(|name| TABLE.get(*name));
+        let with = with.flat_map(|package| package.with.iter().map(String::as_str));
+        let all: Vec<_> = given.iter().copied().chain(with).collect();
+        let modules = installed.found().modules_of(all);
+        let mut imports: Vec<_> = modules.iter().cloned().collect();
+        imports.sort_unstable();
+        let mut chosen = Self { modules, imports, ..Self::default() };
+        // A name of a distribution brings the declarations about its modules.
+        for (name, package) in &*TABLE {
+            if chosen.modules.contains(name) {
+                chosen.env.extend(package.env.iter().cloned());
+                chosen.keeps.extend(package.keeps.iter().cloned());
+            }
+        }
+        chosen
     }
 }
 
@@ -180,7 +225,7 @@ fn near(name: &str, installed: &InstalledPackages) -> Option<String> {
     let declared = declared.filter(|(distance, _)| *distance <= 2).min();
     match declared {
         Some((_, known)) => Some(known.clone()),
-        None => installed.near(name).map(str::to_owned),
+        None => installed.found().near(name).map(str::to_owned),
     }
 }
 

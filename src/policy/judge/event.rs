@@ -359,13 +359,14 @@ impl<'a, S: Surroundings> Judge<'a, S> {
 fn excused_by_import<S: Surroundings>(event: &S, reason: Reason) -> Result<bool, S::Error> {
     let policy = event.policy();
     let rest = policy.rest();
-    let packages = rest.packages.imports();
-    if !packages.is_empty() && is_imported(event, packages, reason)? {
+    // They may have to be read, for denials that an import can be the reason of.
+    let packages = &rest.packages;
+    if !packages.is_empty() && is_imported(event, || packages.imports(), reason)? {
         return Ok(true);
     }
     let named = &rest.import_allow;
     if policy.rules() == RuleSet::Classic {
-        return Ok(!named.is_empty() && is_imported(event, named, reason)?);
+        return Ok(!named.is_empty() && is_imported(event, || named, reason)?);
     }
     if event.event().starts_with(b"audit_perms.") || loads_own(event, reason) {
         return Ok(false);
@@ -374,14 +375,14 @@ fn excused_by_import<S: Surroundings>(event: &S, reason: Reason) -> Result<bool,
         return Ok(true);
     }
     let declared = event.declared_loading_native();
-    Ok(!declared.is_empty() && is_imported(event, declared, reason)?)
+    Ok(!declared.is_empty() && is_imported(event, || declared, reason)?)
 }
 
 /// Tells the same by the packages. Denials of blocked and protected files, and of the guard's own
 /// events, stay.
-fn is_imported<S: Surroundings>(
+fn is_imported<'a, S: Surroundings>(
     event: &S,
-    packages: &[String],
+    packages: impl FnOnce() -> &'a [String],
     reason: Reason,
 ) -> Result<bool, S::Error> {
     if let Some(Why::Blocked | Why::Protected | Why::Import | Why::TooMuch) = reason.why() {
@@ -391,7 +392,7 @@ fn is_imported<S: Surroundings>(
     if !name.is_ok_and(events::is_excused_by_import) || loads_own(event, reason) {
         return Ok(false);
     }
-    event.is_importing(packages)
+    event.is_importing(packages())
 }
 
 /// Returns whether a native module that the guarded code may have written is loaded.

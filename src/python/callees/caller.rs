@@ -106,6 +106,7 @@ pub fn now() -> Option<Library> {
         Caller::Was(file) => Some(file.clone()),
     })?;
     let module = distributions::module_of_file(&file);
-    let package = module.map(|module| distributions::installed().package_of(&module).to_owned());
+    let package =
+        module.map(|module| distributions::installed().found().package_of(&module).to_owned());
     Some(Library { package, file: file.to_string_lossy().into_owned() })
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyModule, PyString};
@@ -33,6 +33,9 @@ use crate::python::importing::loaded;
 
 /// The number of names whose package is remembered; for others their first component decides.
 const MAX_NAMED: usize = 1000;
+
+/// The time after which a change of a directory is told apart from one of guarded code.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// Changes only as guards are made and names are asked for.
 #[derive(Default)]
@@ -138,7 +141,12 @@ pub fn installed() -> Arc<InstalledPackages> {
     {
         return Arc::clone(installed);
     }
-    let installed = Arc::new(InstalledPackages::read(&known.sites));
+    let installed = Arc::new(InstalledPackages::new(known.sites.clone(), process::time_of_files()));
+    // What was installed just now has the time of now.
+    let is_new = |site: &SystemTime| site.elapsed().is_ok_and(|time| time < SETTLED);
+    if changed.iter().flatten().any(is_new) {
+        installed.found();
+    }
     known.installed = Some((changed, Arc::clone(&installed)));
     installed
 }
@@ -170,7 +178,7 @@ pub fn package_of(callee: &str) -> String {
     if let Some(package) = known().named.get(first) {
         return package.clone();
     }
-    installed().package_of(first).to_owned()
+    installed().found().package_of(first).to_owned()
 }
 
 /// The package of the announced callee, remembered for `package_of`; else by its name alone.
@@ -179,7 +187,7 @@ pub fn package_being_called(callee: &Bound<'_, PyString>) -> String {
     let Some(module) = module_being_called(callee) else {
         return package_of(&name);
     };
-    let package = installed().package_of(&module).to_owned();
+    let package = installed().found().package_of(&module).to_owned();
     let first = name.split('.').next().unwrap_or(&name);
     if first != package {
         let mut known = known();
@@ -241,7 +249,7 @@ pub fn module_of(native: &Native<'_>) -> Option<String> {
     }
     let name = native.name.module.to_string_lossy();
     let first = name.split('.').next().unwrap_or(&name);
-    if installed().has_module(first) {
+    if installed().found().has_module(first) {
         return Some(first.to_owned());
     }
     by_object(function.get_type().as_any())

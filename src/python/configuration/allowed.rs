@@ -174,8 +174,8 @@ pub fn packages(py: Python<'_>, names: &[String]) -> PyResult<Packages> {
 /// Sets beyond this number are not told apart: their calls are looked at each time.
 const MAX_SETS: usize = 1024;
 
-/// The key of a set: the rules, the packages, the modules.
-type Key = (bool, Vec<String>, Vec<String>);
+/// The key of a set: the rules, the packages and when they were named, the modules.
+type Key = (bool, Vec<String>, u64, Vec<String>);
 
 static NUMBERS: Mutex<BTreeMap<Key, u64>> = Mutex::new(BTreeMap::new());
 
@@ -194,7 +194,7 @@ pub fn number(allowed: &Allowed, is_asked: bool) -> u64 {
     if !is_strict && packages.is_empty() && modules.is_empty() {
         return 0;
     }
-    let key = (is_strict, packages.imports().to_vec(), modules);
+    let key = (is_strict, packages.names().to_vec(), packages.as_of(), modules);
     let mut numbers = lock(&NUMBERS);
     if let Some(number) = numbers.get(&key) {
         return *number;

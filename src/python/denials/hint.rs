@@ -122,7 +122,7 @@ fn of_policy(
     if let Some(Why::Native | Why::Environment) = denial.decision.why
         && let Some(package) = asked.package(py)
         && !asked.packages().have(package)
-        && distributions::installed().has(package)
+        && distributions::installed().found().has(package)
     {
         // The import is to be allowed, not the calls or settings that it makes in turn.
         lacks = vec![Lack::new(Need::Package(package.to_owned()), Why::Import)];
