@@ -119,3 +119,15 @@ class TestListen:
         code = self.LISTEN.format(host="127.0.0.1", port=port)
         done = programs.run([*COMMAND[:-1], "trace", "-c", code])
         assert f"fastaudit-rs run --listen 127.0.0.1:{port} would allow it" in done.stderr
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_bytes_of_a_file_that_is_written_as_it_is_closed(command, tmp_path, closes):
+    """By the program, or by the interpreter at its end, when modules are gone."""
+    file = tmp_path / "file"
+    code = f"file = open({str(file)!r}, 'w'); file.write('x' * 5000)" + "; file.close()" * closes
+    done = command("run", "--write", str(tmp_path), "--set", "max_bytes=1000", "-c", code)
+    denied = f"Denied: write 5000 bytes to '{file}': 0 are written already, and max_bytes is 1000"
+    assert denied in done.stderr
+    assert done.returncode == 77
+    assert file.read_text() == ""

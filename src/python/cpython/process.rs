@@ -3,7 +3,7 @@
 use std::ffi::{CStr, OsStr};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -173,6 +173,21 @@ pub fn time_of_files() -> (i64, i64) {
     // SAFETY: it writes to `now` alone.
     unsafe { libc::clock_gettime(CLOCK, &raw mut now) };
     (now.tv_sec, now.tv_nsec)
+}
+
+/// Has the process end with this status when `exit` ends it, whatever its own is: atexit(3). What was
+/// registered before is not called.
+pub fn end_later(status: i32) {
+    static STATUS: AtomicI32 = AtomicI32::new(0);
+
+    extern "C" fn end() {
+        end_at_once(STATUS.load(Ordering::Relaxed), true)
+    }
+
+    if STATUS.swap(status, Ordering::Relaxed) == 0 {
+        // SAFETY: the function stays, as the module is never unloaded, and does not unwind.
+        unsafe { libc::atexit(end) };
+    }
 }
 
 // File descriptors as the numbers that Python code knows them by.

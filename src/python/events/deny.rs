@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::io::{self, Write};
 
 use pyo3::exceptions::{PyException, PyPermissionError};
 use pyo3::prelude::*;
@@ -18,8 +19,8 @@ use crate::python::configuration::approvals::{ASKING_HOST, Marked, TOO_LATE, is_
 use crate::python::configuration::config::AuditCfg;
 use crate::python::configuration::declared::Declared;
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::intern;
+use crate::python::cpython::{ffi as raw, process};
 use crate::python::denials::denial::{self, Asked, Decision, Denial, LegacyContext, Message};
 use crate::python::denials::text::FirstLine;
 use crate::python::events::approval;
@@ -39,6 +40,9 @@ struct Refusal<'a, 'py> {
     first_line: FirstLine,
     message: OnceCell<Bound<'py, PyString>>,
 }
+
+/// The exit status for a denial that nobody caught: `EX_NOPERM` of sysexits.h(3).
+const DENIED: i32 = 77;
 
 impl<'a, 'py> Refusal<'a, 'py> {
     /// Notes the denial of an event, and words it if that cannot wait.
@@ -72,12 +76,19 @@ impl<'a, 'py> Refusal<'a, 'py> {
             first_line: FirstLine::of(config, py, reason, count),
             message: OnceCell::new(),
         };
+        let is_write = event.name == c"fastaudit.write";
         if raw::is_finalizing() {
             // The objects that a denial and a host's callback need may be gone.
-            return Err(PyPermissionError::new_err(refusal.message()?.unbind()));
+            let message = refusal.message()?;
+            if is_write {
+                // The interpreter, which closes the file, drops its errors.
+                let _ = writeln!(io::stderr(), "fastaudit_rs: {}", message.to_string_lossy());
+                process::end_later(DENIED);
+            }
+            return Err(PyPermissionError::new_err(message.unbind()));
         }
-        if !simple::is_plain(event.args) {
-            // Other objects show themselves as they are now.
+        if is_write || !simple::is_plain(event.args) {
+            // The file is named while it is open; other objects show themselves as they are now.
             refusal.message()?;
         }
         Ok(refusal)

@@ -13,7 +13,7 @@ use pyo3::types::{PyInt, PyList, PyString, PyTuple, PyType};
 
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::once::intern;
+use crate::python::cpython::once::Once;
 use crate::python::cpython::{ffi as raw, objects, process, replace};
 use crate::python::guard::scope::{self, Active};
 use crate::python::logs::log::Log;
@@ -81,6 +81,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     }
     let class = calling::import(py, "_io")?.attr("FileIO")?;
     let class = class.cast_into::<PyType>()?;
+    FILENO.get_or_try_init(py, || class.attr("fileno").map(Bound::unbind))?;
     let truncate =
         replace::wrap_method!(&class, "truncate", |called| count(called, Writes::Length))?;
     known("FileIO", "truncate", truncate)?;
@@ -252,12 +253,12 @@ fn plan(called: Called<'_>, writes: Writes) -> Option<Planned> {
     Some(Planned { fd, bytes, gap })
 }
 
+/// `FileIO.fileno`, kept: files are closed when modules are gone already.
+static FILENO: Once<Py<PyAny>> = Once::new();
+
 /// The descriptor of a `FileIO`, whatever a subclass says it is.
 fn file_descriptor(file: &Bound<'_, PyAny>) -> Option<i32> {
-    let py = file.py();
-    let io = raw::imported_module(py, intern!(py, "_io")).ok()??;
-    let class = io.attr(intern!(py, "FileIO")).ok()?;
-    let fileno = class.attr(intern!(py, "fileno")).ok()?;
+    let fileno = FILENO.get(file.py())?.bind(file.py());
     raw::i32_value(&fileno.invoke1((file,)).ok()?)
 }
 
