@@ -41,7 +41,7 @@ SPARE = 64 << 20
 LONGEST = 3e8
 
 #: Signals that are passed on to the program.
-PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 #: The number of lines for denials that the program swallowed, and of denials kept for them.
 MOST, KEPT = 5, 1000
@@ -248,10 +248,14 @@ def _run_until(seconds: float) -> None:
 
     After this time it ends the copy, whatever it is doing.
     """
+    # A signal that comes meanwhile waits, and is passed on.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     child = os.fork()
+    if child:
+        _pass_on(child)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if child == 0:
         return
-    _pass_on(child)
     # The second one, if the first does not end it.
     ends = [signal.SIGTERM, signal.SIGKILL]
 
@@ -287,8 +291,8 @@ def _pass_on(child: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, number)
 
-    for name in PASSED_ON:
-        signal.signal(getattr(signal, name), pass_on)
+    for number in PASSED_ON:
+        signal.signal(number, pass_on)
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
 

@@ -126,7 +126,7 @@ def test_bytes_of_a_file_that_is_written_as_it_is_closed(command, tmp_path, clos
     """By the program, or by the interpreter at its end, when modules are gone."""
     file = tmp_path / "file"
     code = f"file = open({str(file)!r}, 'w'); file.write('x' * 5000)" + "; file.close()" * closes
-    done = command("run", "--write", str(tmp_path), "--set", "max_bytes=1000", "-c", code)
+    done = command("--write", str(tmp_path), "--set", "max_bytes=1000", "-c", code)
     denied = f"Denied: write 5000 bytes to '{file}': 0 are written already, and max_bytes is 1000"
     assert denied in done.stderr
     assert done.returncode == 77
