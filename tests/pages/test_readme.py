@@ -97,6 +97,7 @@ ELSEWHERE = {
     ("docs/agents.md", "python"): "test_agents.py",
     ("docs/agents.md", "text"): "test_agents.py",
     ("docs/install.md", "console"): "test_transcripts.py",
+    ("docs/notebook.md", "console"): "test_guarded_kernel.py",
     ("docs/notebook.md", "python"): "test_notebook.py",
     ("docs/policy.md", "toml"): "test_policy_lint.py",
     ("docs/pytest.md", "console"): "test_pytest_plugin.py",

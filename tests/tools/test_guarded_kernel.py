@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import kernels
 import pytest
+from repository import ROOT
 
 pytestmark = pytest.mark.once
 
@@ -140,12 +142,19 @@ class TestInstallation:
         )
         assert Path(place, "kernel.json").exists()
 
-    def test_a_policy_is_named_in_full(self, tmp_path):
+    def test_as_docs_notebook_md_does(self, tmp_path):
+        """The kernel finds the policy wherever the notebook is."""
+        page = (ROOT / "docs" / "notebook.md").read_text()
+        [line] = re.findall(r"^\$ fastaudit-rs kernel install (.*)", page, re.MULTILINE)
         (tmp_path / "policy.toml").write_text('write = ["out"]\n')
-        command(tmp_path, "--prefix", "there", "--policy", "policy.toml", "--display-name", "Mine")
-        spec = spec_of(tmp_path / "there", "guarded")
-        assert spec["display_name"] == "Mine"
+        command(tmp_path, *line.split(), "--prefix", "there")
+        spec = spec_of(tmp_path / "there", "careful")
+        assert spec["display_name"] == "Python (careful)"
         assert spec["argv"][-2:] == ["--policy", f"{tmp_path}/policy.toml"]
+
+    def test_its_name(self, tmp_path):
+        command(tmp_path, "--prefix", ".", "--display-name", "Mine")
+        assert spec_of(tmp_path, "guarded")["display_name"] == "Mine"
 
     @pytest.mark.parametrize(
         ("options", "told"),
