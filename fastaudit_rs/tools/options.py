@@ -264,9 +264,14 @@ def sandbox_rules(options: argparse.Namespace) -> tuple[Policy, "Limits"]:
 
 def open_sandbox(rules: tuple[Policy, "Limits"], line: str = "", **more: Any) -> "Sandbox":
     """Start a sandbox whose denials name options to add to a line; its own hints are for Python."""
+    from ..sandbox.host.process import SandboxError
     from ..sandbox.host.sandbox import Sandbox
+    from ..sandbox.host.setup import PREFER
 
-    sandbox = Sandbox(*rules, **more)
+    try:
+        sandbox = Sandbox(*rules, **more)
+    except SandboxError as error:
+        raise SandboxError(str(error).removesuffix(PREFER)) from None
     setup = sandbox._setup
     setup.policy = setup.policy._told_in("sandbox options", sandbox.policy, line=line)
     return sandbox

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -63,10 +64,20 @@ class Held:
         self.again = line_of(f"{SANDBOX} --reset", options)
         self.sandbox = open_sandbox(rules, self.again)
         try:
+            self._link([*options.write, *options.read])
             self.session = self.sandbox.session()
         except BaseException:
             self.sandbox.close()
             raise
+
+    def _link(self, paths: list[str]) -> None:
+        """Have code find the relative paths of the options, though it begins elsewhere."""
+        for path in map(os.path.normpath, paths):
+            link, place = self.sandbox.directory / path, os.path.abspath(path)
+            is_below = path.split(os.sep)[0] not in ("", os.curdir, os.pardir)
+            if is_below and os.path.exists(place) and not os.path.lexists(link):
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(place)
 
     def fits(self, options: argparse.Namespace) -> bool:
         asked = lasting(options)

@@ -280,7 +280,7 @@ print(json.dumps([may, told, [vars(found) for found in doctor.findings()]]))
         monkeypatch.setattr("sandlock.landlock_abi_version", lambda: 3)
         assert doctor.report(sys.stdout) == 0
         shown = capsys.readouterr().out
-        assert "--  sandbox            does not work: the kernel cannot hold the policy" in shown
+        assert "--  sandbox            does not work: this system cannot confine a sandbox" in shown
 
     @pytest.mark.parametrize(
         ("version", "state", "text"),

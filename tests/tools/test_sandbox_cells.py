@@ -50,6 +50,28 @@ def test_a_denial(run, tmp_path):
     assert (tmp_path / "a").read_text() == "x"
 
 
+@pytest.mark.slow
+def test_relative_paths_of_the_options_are_found(run, tmp_path):
+    """Though the code begins elsewhere."""
+    for name in ("out", "data/.raw"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "data" / ".raw" / "a").write_text("x")
+    code = "open('out/k', 'w').write('y')\nopen('data/.raw/a').read()"
+    ran = run(f"%%sandbox --write out --write ./out/ --read data/.raw --read missing\n{code}")
+    assert (ran.value, ran.error) == ("'x'", "")
+    assert (tmp_path / "out" / "k").read_text() == "y"
+
+
+def test_without_what_confines_it(run):
+    """The error names nothing that a cell cannot write."""
+    run("import sys\nkept = sys.modules.pop('sandlock', None); sys.modules['sandlock'] = None")
+    ran = run("%%sandbox\n1")
+    run("del sys.modules['sandlock']\nif kept: sys.modules['sandlock'] = kept")
+    needs = "it needs sandlock, which is for Linux and Python up to 3.14"
+    told = f"this system cannot confine a sandbox: {needs}: pip install 'fastaudit-rs[sandbox]'\n"
+    assert ran.err == f"UsageError: %%sandbox: {told}"
+
+
 def test_a_denial_that_was_swallowed(run):
     ran = run("%%sandbox\ntry: open('/srv/a', 'w')\nexcept OSError: print('on')")
     assert (ran.status, ran.out) == ("ok", "on\n")

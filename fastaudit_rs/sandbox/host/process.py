@@ -212,7 +212,7 @@ class Worker:
             sandbox = self._kernel.Sandbox(**{**options, "fs_writable": writable, "name": name})
             return _Confined(sandbox, command, confinement)
         except (self._kernel.SandlockError, RuntimeError, ValueError) as error:
-            raise SandboxError(f"the kernel cannot hold the policy: {error}") from error
+            raise SandboxError(f"this system cannot confine a sandbox: {error}") from error
 
     def _wait(self) -> None:
         # A signal would interrupt `sandlock` as it starts the process, which unblocks them.

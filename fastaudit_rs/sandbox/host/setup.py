@@ -56,6 +56,9 @@ RESERVED = 4
 
 CONFINE = ("require", "prefer", "audit")
 
+#: What the error for a system that cannot confine a sandbox says to authors of Python code.
+PREFER = "; confine='prefer' runs without it"
+
 
 class Setup:
     def __init__(self, config: SandboxConfig) -> None:
@@ -453,7 +456,5 @@ def kernel(confine: str) -> Any:
             return sandlock
         why = "this kernel has too old a Landlock, or none"
     if confine == "require":
-        raise SandboxError(
-            f"the kernel cannot hold the policy: {why}; confine='prefer' runs without it"
-        )
+        raise SandboxError(f"this system cannot confine a sandbox: {why}{PREFER}")
     return None
