@@ -125,7 +125,10 @@ def render(denied: Hinted, error: BaseException) -> list[str]:
 def in_lines(denied: Hinted, above: list[str]) -> list[str]:
     """The lines that stand in place of a traceback: what is above, and the words that allow it."""
     hint = [f"To allow it: {denied.hint}"] if denied.hint is not None else []
-    return [*above, *hint, str(denied).splitlines()[-1]]
+    said = str(denied).splitlines()
+    # Whoever asked to be asked sees why they were not.
+    failed = [line for line in said if line.startswith("Asked for approval: on_ask raised")]
+    return [*above, *hint, *failed, said[-1]]
 
 
 def cell_of(shell: "InteractiveShell", file: str) -> str | None:

@@ -66,9 +66,15 @@ def added(denied: AuditDenied, answer: Answer) -> str:
     return printable(", ".join(line for line in lines if line and not line.startswith("#")))
 
 
-def ask(denied: AuditDenied, answered: Callable[[str], str | None], file: str | None) -> Answer:
+def ask(
+    denied: AuditDenied,
+    answered: Callable[[str], str | None],
+    file: str | None,
+    place: str | None,
+    ends: str = "Ctrl-C ends the program too",
+) -> Answer:
     """Ask until there is an answer. `answered` reads a line, ``None`` at the input's end."""
-    place, name = place_of(denied), name_of(denied)
+    name = name_of(denied)
     #: The answer that stands for "always"; none if the denial takes no answer that is kept.
     kept: Answer | None = next((each for each in _KEPT if each in denied.answers), None)
     more = [f"by the name {name!r}"] if name is not None else []
@@ -92,14 +98,14 @@ def ask(denied: AuditDenied, answered: Callable[[str], str | None], file: str | 
             return answers[word]
         text = prompt
         if word == "?":
-            told = _explained(denied, kept, file)
+            told = _explained(denied, kept, file, ends)
             text = "".join(f"│ {line}\n" for line in told) + prompt
 
 
-def _explained(denied: AuditDenied, kept: Answer | None, file: str | None) -> list[str]:
+def _explained(denied: AuditDenied, kept: Answer | None, file: str | None, ends: str) -> list[str]:
     until = "until this ends" if file is None else f"also later: it is added to {printable(file)}"
     once = f"y: {subject(denied)}, this once"
-    no = "n: it is denied, as the end of the input says as well; Ctrl-C ends the program too"
+    no = f"n: deny it (end of input does the same); {ends}"
     if kept is None:
         return [once, no]
     always = f"a: {added(denied, kept)}, {until}"
@@ -128,7 +134,7 @@ class Terminal:
     def __call__(self, denied: AuditDenied) -> Answer:
         """Ask about a denial; one thread at a time."""
         with self._lock:
-            return ask(denied, self._answered, self._file)
+            return ask(denied, self._answered, self._file, place_of(denied))
 
     def _answered(self, text: str) -> str | None:
         before = self._get(self._descriptor)
@@ -154,8 +160,13 @@ class Terminal:
             data = data[self._write(self._descriptor, data) :]
 
 
-def frontend(shell: Any, file: str | None) -> Callable[[AuditDenied], Answer]:
-    """Return what asks by ``input()``, of a notebook or of IPython in a terminal."""
+def frontend(
+    shell: Any, file: str | None, place: Callable[[AuditDenied], str | None]
+) -> Callable[[AuditDenied], Answer]:
+    """Return what asks by ``input()``, of a notebook or of IPython in a terminal.
+
+    ``place`` says in which line of which cell it was denied.
+    """
 
     def answered(text: str) -> str | None:
         from IPython.core.error import StdinNotImplementedError
@@ -169,7 +180,8 @@ def frontend(shell: Any, file: str | None) -> Callable[[AuditDenied], Answer]:
         except StdinNotImplementedError:
             raise RuntimeError("this frontend has no way to ask") from None
 
-    return lambda denied: ask(denied, answered, file)
+    ends = "an interrupt ends the cell"
+    return lambda denied: ask(denied, answered, file, place(denied), ends)
 
 
 def on_ask(

@@ -102,7 +102,10 @@ class Permissions:
             if options.record:
                 made: Observer | AuditPerms = policy.observe(monitor_calls=MONITORING)
             else:
-                person = asking.frontend(get_ipython(), options.approvals) if options.ask else None
+                shell, person = get_ipython(), None
+                if options.ask:
+                    where = partial(place_of, shell)
+                    person = asking.frontend(shell, options.approvals, where)
                 on_ask = asking.on_ask(options, person)
                 made = policy.guard(monitor_calls=MONITORING, on_denied=tell_late, on_ask=on_ask)
         for warning in warned:

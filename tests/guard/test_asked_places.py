@@ -8,6 +8,7 @@ from asked import Asked
 
 from fastaudit_rs import AuditDenied, Policy, mk_audit as make
 from fastaudit_rs.tools import asking
+from fastaudit_rs.tools.denials import place_of
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def denied_by(places, act, **fields):
 def shown(denied):
     """The question on a terminal."""
     texts = []
-    asking.ask(denied, lambda text: texts.append(text), None)
+    asking.ask(denied, lambda text: texts.append(text), None, place_of(denied))
     return texts[0]
 
 

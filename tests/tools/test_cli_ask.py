@@ -116,7 +116,7 @@ class TestQuestion:
             return next(given)
 
         policy = Policy(**{"write": [], **fields})
-        on_ask = functools.partial(asking.ask, answered=answered, file=file)
+        on_ask = functools.partial(asking.ask, answered=answered, file=file, place="a.py:1")
         with policy.guard(on_ask=on_ask, monitor_calls=False)() as guard:
             for act in acts:
                 with contextlib.suppress(AuditDenied):

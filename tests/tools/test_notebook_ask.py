@@ -31,7 +31,8 @@ WRITE = "open('a', 'w').close(); open('a', 'w').close(); print('done')"
 @pytest.mark.slow
 def test_once_and_no(run, tmp_path):
     questions, ran = run(f"%%audit --ask\n{WRITE}", "y", "n")
-    assert f"┌ The program asks to write {tmp_path}/a\n" in questions[0]
+    assert f"┌ The program asks to write {tmp_path}/a\n│ open, at Cell In[" in questions[0]
+    assert "], line 2, the rule write\n" in questions[0]
     assert questions[0].endswith("└ Allow it? [y]es once / [a]lways / [n]o / ne[v]er / [?]: ")
     assert len(questions) == 2
     assert ran.status == "error" and ran.out == ""
@@ -42,6 +43,7 @@ def test_always_holds_for_the_session_and_in_a_file(run, tmp_path):
     run("%audit on --ask --approvals kept.toml")
     questions, ran = run(WRITE, "?", "a")
     assert "a: write = [" in questions[1]
+    assert "│ n: deny it (end of input does the same); an interrupt ends the cell\n" in questions[1]
     assert ran.out == "done\n"
     assert run(WRITE)[1].out == "done\n"
     run("%audit off")
@@ -55,4 +57,7 @@ def test_a_frontend_without_input_is_told(run, tmp_path):
     assert (
         "Asked for approval: on_ask raised RuntimeError: this frontend has no way to ask" in ran.out
     )
+    _, ran = run(f"%%audit --ask\n{WRITE}")
+    told = "Asked for approval: on_ask raised RuntimeError: this frontend has no way to ask"
+    assert ran.error.splitlines()[-2] == told
     assert os.listdir(tmp_path) == []
