@@ -8,12 +8,14 @@ rest is a cell like any other: with ``await``, other magics and the same line nu
 """
 
 import argparse
+import asyncio
 import contextlib
 import json
 import linecache
 import re
 import subprocess
 import sys
+import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -42,7 +44,7 @@ from .options import (
     VERBS,
     allowances,
     asks_for_help,
-    completer,
+    completions,
     line_of,
     magic_parser,
     options_of,
@@ -51,12 +53,6 @@ from .options import (
 )
 from .sandbox_cells import SandboxMagics
 from .summary import summary_of, touched_of
-
-COMPLETED = {
-    "%audit": completer(AUDIT, VERBS),
-    AUDIT: completer(AUDIT),
-    SANDBOX: completer(SANDBOX),
-}
 
 KEPT = 20
 
@@ -291,6 +287,18 @@ class AuditMagics(Magics):
         #: Denials of the last cell with guards.
         self._denied: list[AuditDenied] = []
 
+    def _start_scripts(self) -> None:
+        """Start the thread in which ``%%bash`` and its like run.
+
+        IPython starts it with the first of them. A guard of that cell would hold for all others.
+        """
+        script = self._ip.magics_manager.magics["cell"].get("script")
+        magics: Any = getattr(script, "__self__", None)
+        if getattr(magics, "event_loop", magics) is None:
+            loop = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, daemon=True).start()
+            magics.event_loop = loop
+
     def begin(self) -> None:
         shell = self._ip
         shell.register_magics(self)
@@ -300,8 +308,8 @@ class AuditMagics(Magics):
         if hasattr(shell, "kernel"):
             vars(shell).update(system=self.system, getoutput=self.getoutput)
         shell.events.register("post_run_cell", self.after_cell)
-        for magic, complete in COMPLETED.items():
-            shell.set_hook("complete_command", complete, str_key=magic)
+        # IPython has them since 8.6.
+        getattr(shell.Completer, "custom_matchers", []).append(complete)
 
     def end(self) -> None:
         shell = self._ip
@@ -309,8 +317,7 @@ class AuditMagics(Magics):
         for name in ("run_code", "showtraceback", "system", "getoutput"):
             vars(shell).pop(name, None)
         shell.events.unregister("post_run_cell", self.after_cell)
-        for magic in COMPLETED:
-            shell.strdispatchers["complete_command"].strs.pop(magic, None)
+        getattr(shell.Completer, "custom_matchers", [complete]).remove(complete)
         for magics in shell.magics_manager.magics.values():
             magics.pop("audit", None)
             magics.pop("sandbox", None)
@@ -398,6 +405,8 @@ class AuditMagics(Magics):
         own = own_line(lines)
         if (self.session is None and own is None) or is_control(raw, own):
             return None
+        if re.search(r"^\s*%%(?!audit|sandbox)", raw, re.MULTILINE):
+            self._start_scripts()
         cell = Cell(own, "".join(lines[1:]), self.session)
         self._cells[result] = cell
         return cell
@@ -516,6 +525,20 @@ def _render_wrapped(shell: InteractiveShell, error: BaseException | None) -> lis
     if file == own or cell_of(shell, file) is not None:
         return None
     return render(denied, error)
+
+
+def complete(context: Any) -> Any:
+    """Complete the line of a magic, with no names of Python among its options."""
+    from IPython.core.completer import SimpleCompletion
+
+    words = completions(context.text_until_cursor, context.token)
+    found = [SimpleCompletion(text=word, type="magic") for word in words]
+    return {"completions": found, "suppress": bool(found)}
+
+
+complete.matcher_api_version = 2  # type: ignore[attr-defined]
+complete.matcher_identifier = "fastaudit_rs"  # type: ignore[attr-defined]
+complete.matcher_priority = 0  # type: ignore[attr-defined]
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:

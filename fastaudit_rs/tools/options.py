@@ -9,8 +9,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
-from types import SimpleNamespace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from .. import Network, Policy, Recording
@@ -425,23 +424,18 @@ def asks_for_help(line: str) -> bool:
     return any(word in HELP for word in line.split())
 
 
-def completer(
-    magic: str, verbs: tuple[str, ...] = ()
-) -> Callable[[object, SimpleNamespace], list[str]]:
-    """Return a function by which IPython completes a line of a magic, and first words."""
-    from IPython.core.error import TryNext
-
-    options = magic_parser(magic)._option_string_actions
-
-    def complete(_: object, event: SimpleNamespace) -> list[str]:
-        words = event.text_until_cursor.split()[1:]
-        if event.symbol and words:
-            words.pop()
-        before = options.get(words[-1]) if words else None
-        if before is not None and before.nargs != 0:
-            # The value of an option: files above all, which IPython completes itself.
-            raise TryNext
-        first = verbs if not words else ()
-        return [word for word in (*first, *sorted(options)) if word.startswith(event.symbol)]
-
-    return complete
+def completions(line: str, word: str) -> list[str]:
+    """The words that can follow in the line of a magic, where this one begins."""
+    magic, *words = line.split() or [""]
+    whole = magic if magic.startswith("%%") else f"%{magic}"
+    if whole not in DESCRIPTIONS:
+        return []
+    if word and words:
+        words.pop()
+    options = magic_parser(whole)._option_string_actions
+    before = options.get(words[-1]) if words else None
+    if before is not None and before.nargs != 0:
+        # The value of an option: files above all, which IPython completes itself.
+        return []
+    first = VERBS if magic == "%audit" and not words else ()
+    return [each for each in (*first, *sorted(options)) if each.startswith(word)]

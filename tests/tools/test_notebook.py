@@ -308,6 +308,14 @@ class TestOptions:
         assert set(matches) <= set(found)
         assert all(word.startswith("--") == matches[0].startswith("--") for word in found)
 
+    @pytest.mark.parametrize("magic", ["%%audit", "%audit on", "%%sandbox", "%sandbox"])
+    def test_completion_of_all_options(self, run, shared_kernel, magic):
+        """Without the names of Python, which Jedi finds after an operator."""
+        found = shared_kernel.reply(shared_kernel.client.complete(f"{magic} --"))["matches"]
+        assert "--write" in found
+        assert all(word.startswith("--") and word.islower() for word in found)
+        assert "--any" not in found
+
     def test_no_completion_without_the_extension(self, run, shared_kernel):
         run("%unload_ext fastaudit_rs")
         found = shared_kernel.reply(shared_kernel.client.complete("%%audit --w"))["matches"]
@@ -363,6 +371,10 @@ class TestWhatKernelsDo:
             assert lines[2:4] == [f"    {code}", "To allow it: %%audit --run /bin/sh"]
         lines = run("%%audit\n%%bash\necho hello").error.splitlines()
         assert lines[2:4] == ["    %%bash", "To allow it: %%audit --run bash"]
+        # IPython's thread for them is under no guard of the cell that came first.
+        assert run("%%audit --run bash\n%%bash\necho hello").out == "hello\n"
+        assert run("%%bash\necho hello").out == "hello\n"
+        assert "AuditDenied" in run("%%audit\n%%bash\necho hello").error
         for allowed in ("any", "/bin/sh"):
             run("name = 'hello'")
             ran = run(f"%%audit --run {allowed}\n!echo $name; exit 3\nprint(_exit_code)")
