@@ -118,8 +118,22 @@ def render(denied: Hinted, error: BaseException) -> list[str]:
     else:
         above = [f"{outer}: {error}", f"from {name}: {denied.message}"]
     if shell is not None:
-        above += _place(shell, error.__traceback__)
+        above += _place(shell, error.__traceback__) or _place_of(denied)
     return in_lines(denied, above)
+
+
+def by_native_code(denied: Hinted) -> bool:
+    """Tell whether native code asked for it: the error is its own, though no frame is."""
+    return "\nAsked for by native code: " in str(denied)
+
+
+def _place_of(denied: Hinted) -> list[str]:
+    """The line of a file, such as one of ``%run``, that led to a denial."""
+    file, _, number = (getattr(denied, "place", None) or "").rpartition(":")
+    if not (file and number.isdigit()):
+        return []
+    line = linecache.getline(file, int(number)).strip()
+    return [f"  {file}, line {number}", *([f"    {line}"] if line else [])]
 
 
 def in_lines(denied: Hinted, above: list[str]) -> list[str]:

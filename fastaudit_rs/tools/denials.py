@@ -6,6 +6,7 @@ and the words that would allow it.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 from .._text import printable
@@ -55,6 +56,7 @@ def in_one_line(
     named: str | None = None,
     place: str | None = None,
     times: int = 1,
+    others: int = 0,
     has_hint: bool = True,
 ) -> str:
     """Describe a denial in a line: the operation, the place, and the words that would allow it.
@@ -63,7 +65,9 @@ def in_one_line(
         ``os.mkdir /srv/out, at job.py:7; to allow it: --write /srv/out``
     """
     line = operation(denied, named)
-    if times > 1:
+    if others:
+        line += f" and {others} other{'s' * (others > 1)}"
+    elif times > 1:
         line += f", {times} times"
     if (place := place or place_of(denied)) is not None:
         line += f", at {place}"
@@ -87,11 +91,12 @@ def lines(
     for denied in swallowed(violations, error):
         alike.setdefault((denied.event, denied.place), []).append(denied)
     # The hint of the last one covers those before it.
-    told = [
-        head
-        + in_one_line(group[-1], place=place_of(group[-1]) if place_of else None, times=len(group))
-        for group in alike.values()
-    ]
+    told = []
+    for group in alike.values():
+        last, objects = group[-1], {operation(denied) for denied in group}
+        place = place_of(last) if place_of else None
+        line = in_one_line(last, place=place, times=len(group), others=len(objects) - 1)
+        told.append(head + line)
     left_out = len(told) - most
     return told if left_out <= 0 else [*told[:most], f"and {left_out} more{more}"]
 
@@ -110,6 +115,10 @@ def cut(text: str) -> str:
 
 def object_of(denied: AuditDenied) -> str:
     """Name the target of an operation; empty if it names nothing."""
+    if denied.event == "fastaudit.write":
+        # It has the descriptor; the message names the file while it was open.
+        found = re.match(r"Denied: write \d+ bytes to ('.*?'|\".*?\"):", denied.message)
+        return found[1][1:-1] if found else ""
     told = denied.path or denied.command or denied.callee
     if told is not None:
         return told

@@ -5,6 +5,7 @@ behind it, with what the kernel itself needs: its ports, and IPython's files.
 """
 
 import argparse
+import contextlib
 import os
 import re
 import shlex
@@ -128,6 +129,10 @@ def _confine(permissions: "Permissions", file: str) -> str | None:
         ports = [0, *(port for name, port in connection.items() if name.endswith("_port"))]
     elif policy.write is not None:
         policy = policy.replace(write=[*policy.write, os.path.dirname(connection["ip"])])
+    for place in policy.write or ():
+        # Landlock knows only what is there: a cell could not make it.
+        with contextlib.suppress(OSError):
+            os.makedirs(place, exist_ok=True)
     # `tempfile` tries the directory that it finds, and IPython makes its own, while they can.
     tempfile.gettempdir()
     ProfileDir.create_profile_dir_by_name(get_ipython_dir(), "default")

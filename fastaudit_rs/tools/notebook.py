@@ -36,7 +36,7 @@ from IPython.utils.text import LSString, SList
 
 from .. import AuditDenied, Guard, Recording
 from .._native import MONITORING, AuditPerms, Observer, _TemporaryFiles
-from .._notebook import cell_of, render
+from .._notebook import by_native_code, cell_of, render
 from . import asking, denials
 from .options import (
     AUDIT,
@@ -216,10 +216,17 @@ _piece: ContextVar[Piece | None] = ContextVar("fastaudit_rs_piece", default=None
 
 def tell_late(denied: AuditDenied) -> None:
     """Tell of a denial in a task or a thread that goes on after its cell: nothing else shows it."""
-    piece = _piece.get()
-    if piece is not None and piece.cell.is_over:
-        place = place_of(get_ipython(), denied)
-        print(f"denied: {denials.in_one_line(denied, place=place)}", file=sys.stderr)
+    shell, piece = get_ipython(), _piece.get()
+    magics = _loaded.get(shell)
+    # A thread has no piece: its denials are told with those of the cell that runs.
+    if magics is None or (bool(magics._cells) if piece is None else not piece.cell.is_over):
+        return
+    print(f"denied: {denials.in_one_line(denied, place=place_of(shell, denied))}", file=sys.stderr)
+    session = magics.session if piece is None else piece.cell.session
+    if session is not None:
+        session.denied += 1
+    own = magics._denied if session is None else session.last
+    own.append(denied._denial.exception())
 
 
 def place_of(shell: InteractiveShell, denied: AuditDenied) -> str | None:
@@ -522,7 +529,7 @@ def _render_wrapped(shell: InteractiveShell, error: BaseException | None) -> lis
         return None
     file = frames[-1].f_code.co_filename
     own = (denied.place or "").rpartition(":")[0]
-    if file == own or cell_of(shell, file) is not None:
+    if (file == own or cell_of(shell, file) is not None) and not by_native_code(denied):
         return None
     return render(denied, error)
 

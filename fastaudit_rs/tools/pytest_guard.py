@@ -37,8 +37,13 @@ class GuardedTest:
     """A test under a guard; its fixtures are set up outside of it."""
 
     def __init__(
-        self, policy: Policy, on_denied: Callable[[AuditDenied], object] | None = None
+        self,
+        policy: Policy,
+        on_denied: Callable[[AuditDenied], object] | None = None,
+        of_plugins: tuple[str, ...] = (),
     ) -> None:
+        """Make the guard. Files in the directories ``of_plugins`` are no act of the test."""
+        self._of_plugins = of_plugins
         perms = policy.guard(self._allows, monitor_calls=MONITORING, on_denied=on_denied)
         self.guard: Guard = perms()._keep()
         self._thread: int | None = None
@@ -97,7 +102,26 @@ class GuardedTest:
         if event in ("os.fork", "os.forkpty"):
             # The threads from before the test are those of pytest's plugins.
             return _thread._count() <= self._other_threads
-        return self._is_trusted and self._thread == _thread.get_ident()
+        if self._is_trusted and self._thread == _thread.get_ident():
+            return True
+        return bool(self._of_plugins) and self._is_of_plugins(event, args)
+
+    def _is_of_plugins(self, event: str, args: tuple[Any, ...]) -> bool:
+        # `open` has its mode after the path.
+        given = args[:1] if event == "open" else args
+        paths = [path for path in given if isinstance(path, (str, bytes, Path))]
+        places = [os.path.realpath(os.fsdecode(path)) + os.sep for path in paths]
+        return bool(places) and all(place.startswith(self._of_plugins) for place in places)
+
+
+def directories_of_plugins(config: pytest.Config) -> tuple[str, ...]:
+    """The directories in which pytest and Hypothesis keep what they know of tests."""
+    named = os.environ.get("HYPOTHESIS_STORAGE_DIRECTORY", ".hypothesis")
+    places = [config.rootpath / named, config.invocation_params.dir / named]
+    if config.pluginmanager.has_plugin("cacheprovider"):
+        kept = os.path.expanduser(os.path.expandvars(config.getini("cache_dir")))
+        places.append(config.rootpath / kept)
+    return tuple({f"{os.path.realpath(place)}{os.sep}" for place in places})
 
 
 def is_put_back(frame: FrameType | None) -> bool:

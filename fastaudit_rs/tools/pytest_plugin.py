@@ -19,7 +19,13 @@ import pytest
 from .. import AuditDenied, Guard, Network, Policy
 from .._native import MONITORING, _govern
 from .denials import lines
-from .pytest_guard import OF_FIXTURE, GuardedTest, temporary_files_in, with_root
+from .pytest_guard import (
+    OF_FIXTURE,
+    GuardedTest,
+    directories_of_plugins,
+    temporary_files_in,
+    with_root,
+)
 from .pytest_report import Reached, check_baseline, read_baseline, test_of, write_baseline
 
 MODES = ("off", "record", "raise")
@@ -48,6 +54,8 @@ class GuardedRun:
     baseline: Path | None = None
     #: The entries of the baseline, if it is accepted.
     accepted: frozenset[str] = frozenset()
+    #: Directories of pytest and its plugins.
+    of_plugins: tuple[str, ...] = ()
 
 
 _run: pytest.StashKey[GuardedRun] = pytest.StashKey()
@@ -103,8 +111,10 @@ def pytest_configure(config: pytest.Config) -> None:
         base = Policy.from_toml(path) if named or file else DEFAULT
     except (OSError, ValueError) as error:
         raise pytest.UsageError(f"{said_by}: {error}") from error
-    run = GuardedRun(mode, base)
+    run = GuardedRun(mode, base, of_plugins=directories_of_plugins(config))
     baseline = config.getoption("--audit-baseline")
+    if baseline and mode == "off":
+        raise pytest.UsageError("--audit-baseline needs --audit=record, which writes it, or raise")
     if baseline:
         run.baseline = Path(here, baseline)
         _govern(run.baseline)
@@ -147,6 +157,11 @@ def _marked(item: pytest.Item) -> Policy | Literal[False] | None:
         policy = item.config.stash[_run].base
     if isinstance(policy, str) and policy in Policy.PRESETS:
         policy = Policy.preset(policy)
+    elif isinstance(policy, str) and policy.isidentifier():
+        raise ValueError(
+            f"there is no preset {policy!r}: there are {', '.join(Policy.PRESETS)}, or the name of "
+            "a TOML file"
+        )
     elif isinstance(policy, (str, os.PathLike)):
         policy = Policy.from_toml(item.config.rootpath / policy)
     if not isinstance(policy, Policy):
@@ -231,7 +246,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         on_denied = reached.note
     policies, fields = _given(item) or ([], {})
     policy = _guarded(policy, root, words, [*(["..."] if policies else []), *fields])
-    test = GuardedTest(policy, on_denied)
+    test = GuardedTest(policy, on_denied, run.of_plugins)
     error: BaseException | None = None
     # Pytest's own work around a test is not the test's.
     with pytest.MonkeyPatch.context() as patch:

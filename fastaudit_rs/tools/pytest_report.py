@@ -36,7 +36,8 @@ _MADE_UP = (
     (re.compile(r"\b0x[0-9a-f]{6,}\b"), "0x*"),
     (re.compile(r"\btmp[a-z0-9_]{8}\b"), "tmp*"),
     (re.compile(r"\bfastaudit-[a-z]{8}\b"), "fastaudit-*"),
-    (re.compile(r"\bpytest-of-[^/]+/pytest-\d+\b"), "pytest-*"),
+    # With pytest-xdist each worker has a directory of its own there.
+    (re.compile(r"\bpytest-of-[^/]+/pytest-\d+(?:/popen-gw\d+)?\b"), "pytest-*"),
 )
 
 
@@ -150,7 +151,7 @@ def _stable(denied: AuditDenied, places: list[tuple[str, str]]) -> str:
     elif denied.event.startswith("socket."):
         text = re.sub(r":(\d+)$", _port, text)
     for place, name in places:
-        text = re.sub(re.escape(place) + r"(?=[/\s'\",:]|$)", name, text)
+        text = re.sub(r"(?<![\w.-])" + re.escape(place) + r"(?=[/\s'\",:]|$)", name, text)
     for made_up, name in _MADE_UP:
         text = made_up.sub(name, text)
     return " ".join(text.removeprefix("./").split())

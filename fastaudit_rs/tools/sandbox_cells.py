@@ -20,6 +20,7 @@ from ..results import Result, is_displayed, untold
 from ..sessions.base import Output
 from .denials import lines
 from .options import (
+    ANY,
     SANDBOX,
     allowances,
     lasting,
@@ -57,6 +58,10 @@ class Held:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
+        for path in options.write:
+            if path != ANY and not os.path.exists(os.path.expanduser(path)):
+                # The system confines by what is there: code could not make it.
+                raise ValueError(f"--write {path}: there is no such directory; make it first")
         policy, limits = sandbox_rules(options)
         # The time is that of a cell.
         rules = policy, replace(limits, wall_seconds=None)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import uuid
 from pathlib import Path
 
 import pytest
@@ -229,3 +230,10 @@ def test_terminals_of_its_own(perms):
 def test_the_directory_for_temporary_files_is_one_object(perms):
     with perms():
         assert tempfile.gettempdir() is tempfile.gettempdir()
+
+
+def test_an_uuid_of_the_time(perms):
+    """The system's library asks a daemon, and a file of its own, when it made the last one."""
+    with perms() as guard:
+        assert uuid.uuid1() != uuid.uuid1()
+    assert guard.violations == []

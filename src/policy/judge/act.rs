@@ -91,6 +91,18 @@ impl Act<'_> {
             && matches!(self.arguments.0.get(2), Some(Value::Integer(flags)) if !open_may_write(None, *flags))
     }
 
+    /// Returns whether the system's library for UUIDs asks when it made the last one: its file, or its
+    /// daemon. Both are of the system, and change nothing else (uuidd(8)).
+    pub fn is_of_uuids(&self) -> bool {
+        const FILE: &[u8] = b"/var/lib/libuuid/clock.txt";
+        const DAEMON: [&[u8]; 2] = [b"/run/uuidd/request", b"/var/run/uuidd/request"];
+        match self.event.to_bytes() {
+            b"open" => self.arguments.bytes(0) == Some(FILE),
+            b"socket.connect" => self.arguments.bytes(1).is_some_and(|at| DAEMON.contains(&at)),
+            _ => false,
+        }
+    }
+
     /// The names among its arguments that start from a directory, from the top of the file system.
     pub fn whole_names(&self) -> SmallVec<[(usize, PathBuf); 2]> {
         let starts: SmallVec<[(usize, Base); 4]> = match events::lookup(self.event.to_bytes()) {
