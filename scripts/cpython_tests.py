@@ -121,6 +121,11 @@ class Outcomes(unittest.TestResult):
         self.end(test, "fail")
 
 
+def told() -> dict[str, Any]:
+    """The list."""
+    return tomllib.loads(LIST.read_text())
+
+
 def name_of(test: unittest.TestCase) -> str:
     """The name of a test, or of `setUpClass` and its like, without `test.`."""
     # By its class: some tests have an attribute of that name.
@@ -161,7 +166,7 @@ def chosen(suite: unittest.TestSuite, choice: dict[str, list[str]]) -> Iterator[
             yield from chosen(test, choice)
         else:
             name = name_of(test)
-            if name in choice.get("only", [name]) and name not in choice.get("skip", ()):
+            if name in choice.get("only", [name]) and name not in choice["skip"]:
                 yield test
 
 
@@ -178,6 +183,8 @@ def run_inside(name: str, module: str, report: str, choice: str) -> None:
     support.use_resources = ()
     random.seed(0)
     short = module.removeprefix("test.")
+    choices = json.loads(choice)
+    choices["skip"] += [test for group in told()["left_out"] for test in group.get("tests", ())]
     result = Outcomes(os.open(report, os.O_WRONLY | os.O_APPEND))
     with guard(name, result) as result.guard:
         result.note(f"{short}.import", "started")
@@ -190,7 +197,7 @@ def run_inside(name: str, module: str, report: str, choice: str) -> None:
         else:
             result.note(f"{short}.import", "ok")
             result.tell(f"{short}.import")
-            unittest.TestSuite(chosen(suite, json.loads(choice))).run(result)
+            unittest.TestSuite(chosen(suite, choices)).run(result)
     result.note(f"{short}.exit", "started")
 
 
@@ -338,11 +345,11 @@ def look(module: str) -> Found:
     return Found(runs, different)
 
 
-def modules(told: dict[str, Any]) -> list[str]:
+def modules() -> list[str]:
     """The names of all modules but those that the list leaves out."""
     from test.libregrtest.findtests import findtests
 
-    left_out = [name for group in told["left_out"] for name in group["modules"]]
+    left_out = [name for group in told()["left_out"] for name in group.get("modules", ())]
     names = [name if name.startswith("test.") else f"test.{name}" for name in findtests()]
     for entry in left_out:
         if not fnmatch.filter(names, f"test.{entry}"):
@@ -367,11 +374,11 @@ class Entry(NamedTuple):
         return f"{self.guard}: {self.tests} {self.failure!r}"
 
 
-def entries(told: dict[str, Any]) -> list[Entry]:
+def entries() -> list[Entry]:
     """All of the list."""
     return [
         Entry(name, group["reason"], tests, group.get("failure", ""))
-        for group in told["different"]
+        for group in told()["different"]
         for name in group["guards"]
         for tests in group["tests"]
     ]
@@ -405,7 +412,8 @@ def judge(listed: list[Entry], found: dict[str, Found]) -> tuple[Counter[Entry],
 
 def table(found: dict[str, Found]) -> str:
     """The figures, in Markdown."""
-    tests = sum(len(each.runs[BARE].outcomes) for each in found.values())
+    names = [test for each in found.values() for test in each.runs[BARE].outcomes]
+    tests = sum(not test.endswith((".import", ".exit")) for test in names)
     lines = [
         "| guard | modules | with differences | tests | that end differently |",
         "| --- | --: | --: | --: | --: |",
@@ -448,10 +456,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
     parser.add_argument("--save", type=Path, help="write all that was found to this file, as JSON")
     options = parser.parse_args()
-    told = tomllib.loads(LIST.read_text())
-    if platform.python_version_tuple()[:2] != tuple(told["python"].split(".")):
-        sys.exit(f"cpython_tests: the list is for Python {told['python']}")
-    names = [f"test.{name.removeprefix('test.')}" for name in options.modules] or modules(told)
+    version = told()["python"]
+    if platform.python_version_tuple()[:2] != tuple(version.split(".")):
+        sys.exit(f"cpython_tests: the list is for Python {version}")
+    names = [f"test.{name.removeprefix('test.')}" for name in options.modules] or modules()
     with ThreadPoolExecutor(options.jobs) as pool:
         found = dict(zip(names, pool.map(look, names), strict=True))
     if options.save:
@@ -463,7 +471,7 @@ def main() -> int:
             for name, each in found.items()
         }
         options.save.write_text(json.dumps(saved, indent=1))
-    listed = entries(told)
+    listed = entries()
     explained, lines = judge(listed, found)
     if not options.modules:
         lines += [f"{entry}: no test differs" for entry in listed if not explained[entry]]
