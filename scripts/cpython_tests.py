@@ -74,7 +74,7 @@ class Outcomes(unittest.TestResult):
 
     def end(self, test: unittest.TestCase, outcome: str, error: Any = None) -> None:
         """Note the outcome of a test, of one of its parts, or of what a class does first."""
-        if isinstance(test, unittest.case._SubTest):
+        if isinstance(test, unittest.case._SubTest):  # type: ignore[attr-defined]
             test = test.test_case
         lines = str(error[1]).splitlines() if error else []
         text = f"{error[0].__name__}: {lines[0]}" if lines else ""
@@ -123,7 +123,8 @@ class Outcomes(unittest.TestResult):
 
 def told() -> dict[str, Any]:
     """The list."""
-    return tomllib.loads(LIST.read_text())
+    found: dict[str, Any] = tomllib.loads(LIST.read_text())
+    return found
 
 
 def name_of(test: unittest.TestCase) -> str:
@@ -263,7 +264,7 @@ def process(run: Run, guard: str, module: str, choice: dict[str, list[str]]) -> 
         run.add(last, "crash" if is_ended else "hang", f"status {status}" if is_ended else "")
     else:
         run.add(end, "ok", "")
-    return last == end
+    return bool(last == end)
 
 
 def wait(pid: int, report: Path) -> tuple[bool, int, Any]:
