@@ -129,6 +129,10 @@ $(MONITORING_VERSIONS:%=conformance-%): conformance-%:
 conformance-smolagents: $(VENV)/.built ## Run smolagents' own tests of its executors on ours, and show in docs/adapters.md which differ
 	$(PY) scripts/smolagents_tests.py --publish
 
+.PHONY: cpython-tests
+cpython-tests: ## Run CPython's own tests bare and under two guards, show it in docs/ordinary.md, and fail on a difference that is not listed, on 3.13
+	scripts/test-version 3.13 cpython
+
 .PHONY: scenarios
 scenarios: $(VENV)/.built ## Run what must be stopped and what must be allowed under each guard, and show it in docs/assurance.md
 	$(PY) scripts/scenarios.py --publish
