@@ -1,5 +1,6 @@
 """Acts of ordinary code that harm nothing pass under a policy; their harmful kin do not."""
 
+import _thread
 import os
 import shutil
 import signal
@@ -59,6 +60,26 @@ class TestSignals:
     def test_that_would_end_it(self, perms, send):
         with perms(), pytest.raises(AuditDenied, match="send a signal to"):
             send(signal.SIGTERM)
+
+    def test_to_a_process_that_is_gone(self, perms):
+        """It fails as without a guard: code that ends its children tries it."""
+        with subprocess.Popen(["true"]) as process:
+            process.wait()
+        with perms() as guard, pytest.raises(ProcessLookupError, match="No such process"):
+            os.kill(process.pid, signal.SIGTERM)
+        assert guard.violations == []
+
+    def test_interrupt_main(self, perms):
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            with perms() as guard, pytest.raises(KeyboardInterrupt):
+                _thread.interrupt_main()
+            assert guard.violations == []
+            signal.signal(signal.SIGINT, lambda *_: None)
+            with perms(), pytest.raises(AuditDenied, match="send a signal to the main thread"):
+                _thread.interrupt_main()
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def test_an_interrupt(self, perms, send):
         """As by Ctrl-C: the code that sends it is interrupted itself."""
@@ -237,3 +258,25 @@ def test_an_uuid_of_the_time(perms):
     with perms() as guard:
         assert uuid.uuid1() != uuid.uuid1()
     assert guard.violations == []
+
+
+@pytest.mark.parametrize("command", ["no-such-program", "./none", "/srv/none"])
+def test_a_program_that_is_not_there(perms, command):
+    """Code that tries whether there is one goes on."""
+    with perms() as guard, pytest.raises(FileNotFoundError) as raised:
+        subprocess.run([command])
+    assert guard.violations == []
+    with pytest.raises(FileNotFoundError) as bare:
+        subprocess.run([command])
+    assert raised.value.args == bare.value.args
+
+
+def test_ids_that_stay_as_they_are(perms):
+    with perms() as guard:
+        os.setuid(os.getuid())
+        os.setegid(os.getegid())
+        os.setresuid(-1, os.getuid(), -1)
+        for change in (lambda: os.setuid(1234), lambda: os.setresgid(-1, -1, 1234)):
+            with pytest.raises(AuditDenied):
+                change()
+    assert len(guard.violations) == 2

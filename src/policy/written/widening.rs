@@ -54,12 +54,13 @@ pub fn widened<'a>(
 ) -> Spec {
     let mut wide = spec.clone();
     for lack in lacks {
-        widen(&mut wide, lack, places);
+        widen(&mut wide, lack, spec.max_bytes, places);
     }
     wide
 }
 
-fn widen(spec: &mut Spec, lack: &Lack, places: &impl Places) {
+/// `max_bytes` is that of the policy that is widened.
+fn widen(spec: &mut Spec, lack: &Lack, max_bytes: Option<u64>, places: &impl Places) {
     match (&lack.need, lack.why) {
         (Need::ImportOf(package), _) => add(&mut spec.import_allow, package.clone()),
         (Need::Write(path) | Need::Read(path), Why::Blocked) => unblock(spec, path, places),
@@ -88,8 +89,8 @@ fn widen(spec: &mut Spec, lack: &Lack, places: &impl Places) {
         (Need::Switch(switch), _) => spec.switches.set(*switch, true),
         (Need::Bytes(bytes), _) => {
             // A file that is written piece by piece would otherwise need one more each time.
-            let twice = |max: u64| max.saturating_mul(2);
-            spec.max_bytes = spec.max_bytes.map(|max| twice(max).max(*bytes));
+            let twice = max_bytes.map(|max| max.saturating_mul(2));
+            spec.max_bytes = spec.max_bytes.max(twice).max(spec.max_bytes.map(|_| *bytes));
         }
         (need, Why::Network(part)) => widen_network(&mut spec.network, need, part),
         _ => {}

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::{PyException, PyPermissionError};
 use pyo3::prelude::*;
@@ -44,6 +45,9 @@ struct Refusal<'a, 'py> {
 /// The exit status for a denial that nobody caught: `EX_NOPERM` of sysexits.h(3).
 const DENIED: i32 = 77;
 
+/// True once a denial at the end of the interpreter was told.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
 impl<'a, 'py> Refusal<'a, 'py> {
     /// Notes the denial of an event, and words it if that cannot wait.
     #[inline]
@@ -80,8 +84,8 @@ impl<'a, 'py> Refusal<'a, 'py> {
         if raw::is_finalizing() {
             // The objects that a denial and a host's callback need may be gone.
             let message = refusal.message()?;
-            if is_write {
-                // The interpreter, which closes the file, drops its errors.
+            if is_write && !TOLD.swap(true, Ordering::Relaxed) {
+                // The interpreter, which closes the file, may drop its errors.
                 let _ = writeln!(io::stderr(), "fastaudit_rs: {}", message.to_string_lossy());
                 process::end_later(DENIED);
             }

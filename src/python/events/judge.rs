@@ -17,7 +17,7 @@ use crate::python::callees::distributions;
 use crate::python::configuration::declared::Declared;
 use crate::python::cpython::process;
 use crate::python::events::deny;
-use crate::python::excuses::{table, variables};
+use crate::python::excuses::{table, unchanging, variables};
 use crate::python::frames::stack;
 use crate::python::guard::active::InForce;
 use crate::python::guard::event::{self, Event, Probe};
@@ -53,13 +53,16 @@ impl<'py> Surroundings for Event<'_, 'py> {
 
     #[inline]
     fn deny(&self, reason: Reason, operation: Option<Operation<'_>>) -> PyResult<()> {
-        let Some(probe) = self.probe else {
-            return deny::meet(self, reason, operation);
-        };
-        if !probe.enforces() {
+        if let Some(probe) = self.probe
+            && !probe.enforces()
+        {
             probe.denied.set(Some(reason.why()));
             return Ok(());
         }
+        unchanging::fail_without_target(self)?;
+        let Some(probe) = self.probe else {
+            return deny::meet(self, reason, operation);
+        };
         // The host may allow it, which a log tells too.
         let result = deny::meet(self, reason, operation);
         if result.is_err() || !probe.records() {

@@ -25,6 +25,7 @@ use crate::python::wrapped::{threads, workers};
 #[cold]
 pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     match event.name.to_bytes() {
+        b"_thread.interrupt_main" => return unchanging::interrupts_main(event),
         name if name.starts_with(b"_thread.") => return Ok(threads::is_feeder(event.args)),
         b"subprocess.Popen" => return is_probe(event),
         b"sys.excepthook" | b"sys.unraisablehook" => return may_be_called(event),

@@ -2,14 +2,15 @@
 //! and limits, its own program opened as a library, an existing directory made; a look for the
 //! source of text. And signals to processes that were started under the guard.
 
+use pyo3::exceptions::{PyFileNotFoundError, PyProcessLookupError};
 use pyo3::prelude::*;
-use pyo3::types::{PyFrozenSet, PyList, PySet};
-use pyo3::types::{PyInt, PyTuple};
+use pyo3::types::{PyFrozenSet, PyInt, PyList, PySet, PyString, PyTuple};
 use rustix::io::Errno;
 use rustix::process::{Pid, getpgrp, test_kill_process};
 
 use crate::kernel::descriptors;
 use crate::policy::Why;
+use crate::policy::commands::own_path;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Name};
 use crate::policy::judge::{Arguments, Named, PathLikes, Reason};
@@ -27,6 +28,14 @@ pub fn changes_nothing(event: &Event<'_, '_>) -> bool {
     let number = |index| event.number(index);
     match event.name.to_bytes() {
         b"os.nice" => number(0) == Some(0),
+        b"os.setuid" | b"os.seteuid" | b"os.setreuid" | b"os.setresuid" => {
+            let user = rustix::process::getuid();
+            user == rustix::process::geteuid() && are_all(event, user.as_raw())
+        }
+        b"os.setgid" | b"os.setegid" | b"os.setregid" | b"os.setresgid" => {
+            let group = rustix::process::getgid();
+            group == rustix::process::getegid() && are_all(event, group.as_raw())
+        }
         b"os.setpriority" => is_priority(number(0), number(1), number(2)),
         b"os.sched_setaffinity" => are_processors(number(0), event.argument(1)),
         // As `import ctypes` does. The program is loaded as it is; finding a function in it has an
@@ -111,6 +120,53 @@ fn leads_to_file(
         false => None,
     };
     Ok(landing.map(|landing| rustix::fs::lstat(landing.as_bytes()).is_ok()))
+}
+
+/// Returns whether all arguments are this number, or -1, which stands for the present one.
+fn are_all(event: &Event<'_, '_>, id: u32) -> bool {
+    let is_it = |number: i32| number == -1 || u32::try_from(number) == Ok(id);
+    (0..event.args.len()).all(|index| event.number(index).is_some_and(is_it))
+}
+
+/// Raises the error that a denied act would have without a guard, if what it is done to is not there:
+/// a program, a process. Code that tries whether it is goes on. Guards of `mk_audit` deny it, as
+/// `fastaudit` does.
+#[cold]
+pub fn fail_without_target(event: &Event<'_, '_>) -> PyResult<()> {
+    if !event.config.is_of_policy() {
+        return Ok(());
+    }
+    match event.name.to_bytes() {
+        b"os.kill" if event.number(0).is_some_and(|pid| pid > 0 && is_gone(pid)) => {
+            Err(PyProcessLookupError::new_err((libc::ESRCH, "No such process")))
+        }
+        // In the environment and the directory of this process.
+        b"subprocess.Popen" if event.is_none(2) && event.is_none(3) => match event.argument(0) {
+            Some(name) if name.cast_exact::<PyString>().is_ok_and(is_no_program) => {
+                let text = "No such file or directory";
+                Err(PyFileNotFoundError::new_err((libc::ENOENT, text, name.unbind())))
+            }
+            _ => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Returns whether there is no file of this name, or none on `PATH` if it has no slash.
+fn is_no_program(name: &Bound<'_, PyString>) -> bool {
+    let Ok(name) = decode::root_name(name.as_any()) else {
+        return false;
+    };
+    let is_missing = |path: &[u8]| matches!(rustix::fs::lstat(path), Err(Errno::NOENT));
+    if name.is_empty() || name.contains(&b'/') {
+        return is_missing(&name);
+    }
+    let path = own_path();
+    let mut places = path.split(|byte| *byte == b':');
+    places.all(|place| match place.is_empty() {
+        true => is_missing(&name),
+        false => is_missing(&[place, b"/", &name].concat()),
+    })
 }
 
 fn is_own(pid: i32) -> bool {
@@ -222,6 +278,24 @@ pub fn signals_own(event: &Event<'_, '_>) -> PyResult<bool> {
     }
 }
 
+/// The same for `_thread.interrupt_main`, which calls the handler of a signal without sending it.
+pub fn interrupts_main(event: &Event<'_, '_>) -> PyResult<bool> {
+    let signal = match event.args.len() {
+        0 => Some(libc::SIGINT),
+        _ => event.number(0),
+    };
+    match signal {
+        Some(signal) if event.config.is_of_policy() => {
+            callbacks_later::is_handled(event.args.py(), signal)
+        }
+        _ => Ok(false),
+    }
+}
+
+fn is_gone(pid: i32) -> bool {
+    Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+}
+
 /// Returns whether a signal to this process is ignored, or calls a function of guarded code.
 fn is_met(event: &Event<'_, '_>, signal: i32) -> PyResult<bool> {
     Ok(is_ignored(signal) || callbacks_later::is_handled(event.args.py(), signal)?)
@@ -243,7 +317,7 @@ fn is_started(event: &Event<'_, '_>, pid: i32) -> bool {
 /// Returns whether `multiprocessing` signals a worker of its own that has ended: once the server
 /// that started it has waited for it, nothing tells whose it was, and nothing can get the signal.
 fn is_ended_worker(py: Python<'_>, pid: Pid) -> bool {
-    test_kill_process(pid) == Err(Errno::SRCH)
+    is_gone(pid.as_raw_nonzero().get())
         && imports::is_called_by(py, "multiprocessing.popen_fork", &["_send_signal"])
             .unwrap_or(false)
 }

@@ -261,16 +261,21 @@ fn is_confined() -> bool {
 }
 
 /// The policy that a worker has to enter, and a guard of it: the policy of those guards in force
-/// that let threads start, but no programs. `None` if there is no such policy, or more than one.
+/// that let threads start, but no programs; where all let programs start, theirs. `None` if there is
+/// no such policy, or more than one.
 fn policy(py: Python<'_>, interpreter: &[u8]) -> PyResult<Option<(Py<AuditCfg>, Spec)>> {
     let mut found: Option<(Py<AuditCfg>, Spec)> = None;
+    let mut is_bound = false;
     for active in scope::in_force(py)? {
         let Some(config) = active.get().config() else {
             continue;
         };
         let own = config.get();
-        if own.policy().commands().allow(&Os, interpreter) {
-            continue;
+        let is_free = own.policy().commands().allow(&Os, interpreter);
+        match is_free {
+            true if is_bound => continue,
+            false if !is_bound => (is_bound, found) = (true, None),
+            _ => {}
         }
         let Some(spec) = own.spec() else {
             return Ok(None);
