@@ -127,11 +127,20 @@ def prepare(
         return _main_module(code, "<string>")
     if target == "-":
         return _main_module(code, "<stdin>")
-    if os.path.isdir(target):
+    if os.path.isdir(target) or _is_compiled(code):
         import runpy
 
         return lambda: runpy.run_path(target, run_name="__main__")
     return _main_module(code, target, __file__=os.path.abspath(target))
+
+
+def _is_compiled(code: str | bytes) -> bool:
+    """Tell whether it is the content of an archive of modules (zipapp) or of a compiled module."""
+    from importlib._bootstrap_external import MAGIC_NUMBER
+
+    return isinstance(code, bytes) and (
+        code.startswith(MAGIC_NUMBER) or b"PK\x05\x06" in code[-(1 << 16) :]
+    )
 
 
 def _main_module(source: str | bytes, name: str, **names: object) -> Callable[[], object]:

@@ -18,6 +18,10 @@ MOST = 3
 
 COLOUR = "#d12f2f"
 
+#: The script of the command, and what ``python -m`` runs in its place.
+LAUNCHER = "fastaudit-rs"
+OWN_MAIN = os.path.join(os.path.dirname(os.path.dirname(__file__)), "__main__.py")
+
 
 def denials_in(error: BaseException | None) -> Iterator[AuditDenied]:
     """Return the denials that an error is, or that caused it, the nearest first.
@@ -137,6 +141,10 @@ def object_of(denied: AuditDenied) -> str:
 def place_of(denied: AuditDenied) -> str | None:
     """Return where in the user's files it was denied: ``file:line``, relative if possible."""
     place = denied.place
+    file = "" if place is None else place.rpartition(":")[0]
+    if os.path.basename(file) == LAUNCHER or file == OWN_MAIN:
+        # A module that ``-m`` runs: no file of the user's is between.
+        return None
     try:
         here = os.getcwd() + os.sep
     except OSError:

@@ -38,6 +38,21 @@ EACH = (RUN, TRACE, MCP, KERNEL, AUDIT, SANDBOX)
 MANY: Mapping[str, Any] = {"action": "append", "default": []}
 
 
+class Once(argparse.Action):
+    """An option that may be given once: of two the first would count for nothing."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest) is not None:
+            parser.error(f"{option_string} may be given once")
+        setattr(namespace, self.dest, values)
+
+
 class Option(NamedTuple):
     names: str
     #: The commands and magics that have it.
@@ -79,7 +94,10 @@ TABLE = (
         "--set", EACH, "FIELD=VALUE", "a field of the policy, its value as in TOML",
         MANY, lasts=True,
     ),
-    Option("--policy", EACH, "FILE", "a policy in TOML, or a pyproject.toml", lasts=True),
+    Option(
+        "--policy", EACH, "FILE", "a policy in TOML, or a pyproject.toml", {"action": Once},
+        lasts=True,
+    ),
     Option(
         "--memory", (SANDBOX,), "SIZE", "the memory that it may use; 2G by default", lasts=True
     ),
@@ -194,6 +212,8 @@ def _places(option: str, allowed: tuple[str, ...] | None, paths: list[str]) -> l
     if allowed is None or ANY in paths:
         return None
     for path in paths:
+        if not path:
+            raise ValueError(f"--{option} takes a directory, not an empty text")
         if "," in path and not os.path.exists(path):
             each = " ".join(f"--{option} {shlex.quote(part)}" for part in path.split(","))
             raise ValueError(f"--{option} takes one directory: write {each}")

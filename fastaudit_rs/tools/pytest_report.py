@@ -36,8 +36,9 @@ _MADE_UP = (
     (re.compile(r"\b0x[0-9a-f]{6,}\b"), "0x*"),
     (re.compile(r"\btmp[a-z0-9_]{8}\b"), "tmp*"),
     (re.compile(r"\bfastaudit-[a-z]{8}\b"), "fastaudit-*"),
-    # With pytest-xdist each worker has a directory of its own there.
-    (re.compile(r"\bpytest-of-[^/]+/pytest-\d+(?:/popen-gw\d+)?\b"), "pytest-*"),
+    (re.compile(r"\bpytest-of-[^/]+/pytest-\d+\b"), "pytest-*"),
+    # The directory of a worker of pytest-xdist.
+    (re.compile(r"/popen-gw\d+(?=/)"), ""),
 )
 
 

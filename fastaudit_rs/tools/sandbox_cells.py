@@ -232,9 +232,11 @@ def _failure(result: Result, cell: str) -> list[str]:
     error = result.error
     if error is None:
         return [f"The cell was ended: {result.killed_by or f'exit status {result.returncode}'}"]
-    if error.kind == DENIED and result.violations:
-        denied = result.violations[-1]
-        found = [f"AuditDenied: {denied.message}"]
+    denied = result.violations[-1] if result.violations else None
+    if denied is not None and denied.message in (error.traceback or str(error)):
+        # Of a library that raised another error for it the frames are left out, as in a cell.
+        raised = "" if error.kind == DENIED else f"{error.kind.rpartition('.')[2]} from "
+        found = [f"{raised}AuditDenied: {denied.message}"]
         code = cell.splitlines()
         if error.line is not None and 0 < error.line <= len(code):
             found += [f"  line {error.line}", f"    {code[error.line - 1].strip()}"]

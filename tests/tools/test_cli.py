@@ -2,11 +2,13 @@
 
 import json
 import os
+import py_compile
 import re
 import shutil
 import signal
 import sys
 import sysconfig
+import zipapp
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -150,8 +152,32 @@ class TestPrograms:
         assert error in done.stderr.splitlines()[-1]
         assert "Traceback" not in done.stderr
 
+    @pytest.mark.parametrize("kind", ["archive", "compiled"])
+    def test_no_source(self, command, tmp_path, kind):
+        (tmp_path / "app").mkdir()
+        (tmp_path / "app" / "__main__.py").write_text("import sys; print(__name__, sys.argv[1:])")
+        file = tmp_path / "app.pyz"
+        if kind == "archive":
+            zipapp.create_archive(tmp_path / "app", file, "/usr/bin/env python3")
+        else:
+            py_compile.compile(str(tmp_path / "app" / "__main__.py"), str(file))
+        done = command("run", str(file), "a")
+        assert (done.stdout, done.stderr) == ("__main__ ['a']\n", "")
+
+    def test_a_denial_in_a_module_has_no_place_of_the_command(self, command):
+        done = command("run", "-m", "platform")
+        assert "fastaudit-rs: denied: subprocess.Popen uname -p; to allow it: --run uname" in (
+            done.stderr.replace("/usr/bin/", "")
+        )
+
 
 class TestPermissions:
+    def test_what_is_wrong_is_told(self, command, tmp_path):
+        done = command("run", "--write", "", "-c", "pass")
+        assert done.stderr == "fastaudit-rs: --write takes a directory, not an empty text\n"
+        done = command("run", "--policy", "a.toml", "--policy", "b.toml", "-c", "pass")
+        assert done.stderr.endswith("error: --policy may be given once\n")
+
     def test_nothing_is_written_by_default(self, command):
         done = command("run", "-c", "open('a', 'w')")
         assert done.returncode == 77

@@ -221,6 +221,33 @@ class TestBaseline:
         result = run(MADE_UP, "--audit=raise", "--audit-baseline=base0.txt", "-n2", needs=["xdist"])
         result.assert_outcomes(passed=5)
 
+    def test_places_in_it_are_the_same_elsewhere(self, run, pytester, monkeypatch):
+        """With xdist, and with another directory for temporary files."""
+        monkeypatch.setenv("TMPDIR", "/tmp")
+        code = """
+import os, subprocess, sys
+
+def test_program(tmp_path):
+    subprocess.run([sys.executable, "-c", "", str(tmp_path)])
+
+def test_directories():
+    os.makedirs("cache/tmp/a", exist_ok=True)
+"""
+        base = f"--basetemp={pytester.path}/base"
+        run(code, "--audit=record", "--audit-baseline=base.txt", base).assert_outcomes(passed=2)
+        lines = (pytester.path / "base.txt").read_text().splitlines()
+        assert "test_it.py::test_directories: os.mkdir cache/tmp" in lines
+        (pytester.path / "other").mkdir()
+        monkeypatch.setenv("TMPDIR", str(pytester.path / "other"))
+        options = ("--audit=raise", "--audit-baseline=base.txt", "-n2", base)
+        run(code, *options, needs=["xdist"]).assert_outcomes(passed=2)
+
+    def test_without_a_mode_it_is_refused(self, run):
+        result = run(OBJECTS, "--audit-baseline=base.txt")
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        told = "*--audit-baseline needs --audit=record, which writes it, or raise"
+        result.stderr.fnmatch_lines([told])
+
     def test_tests_that_did_not_run_stay_in_it(self, run, pytester):
         file = pytester.path / "base.txt"
         options = ("--audit-baseline=base.txt", "--audit=record")

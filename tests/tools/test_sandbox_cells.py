@@ -72,6 +72,22 @@ def test_without_what_confines_it(run):
     assert ran.err == f"UsageError: %%sandbox: {told}"
 
 
+def test_a_denial_that_a_library_wrapped(run):
+    code = "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:9')"
+    lines = run(f"%%sandbox\n{code}").error.splitlines()
+    assert lines[0].startswith("URLError from AuditDenied: Denied: ")
+    assert lines[1:3] == ["  line 3", f"    {code.splitlines()[1]}"]
+    assert lines[3].startswith("To allow it: %%sandbox --reset ") and lines[4:] == [FINAL]
+
+
+def test_a_directory_that_is_missing(run):
+    """Code could not make it: the system knows what is there alone."""
+    ran = run("%%sandbox --reset --write missing\n1")
+    assert ran.err == (
+        "UsageError: %%sandbox: --write missing: there is no such directory; make it first\n"
+    )
+
+
 def test_a_denial_that_was_swallowed(run):
     ran = run("%%sandbox\ntry: open('/srv/a', 'w')\nexcept OSError: print('on')")
     assert (ran.status, ran.out) == ("ok", "on\n")
