@@ -68,7 +68,7 @@ impl Confinement {
     /// The confinement of a policy; the `needed` files can be read whatever it says, and these
     /// `ports` are free.
     #[new]
-    #[pyo3(signature = (policy, needed, ports=vec![]))]
+    #[pyo3(signature = (policy, needed, ports=vec![]), text_signature = "(policy, needed, ports=())")]
     fn new(
         py: Python<'_>,
         policy: &Bound<'_, PyPolicy>,
