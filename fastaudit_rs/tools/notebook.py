@@ -8,14 +8,11 @@ rest is a cell like any other: with ``await``, other magics and the same line nu
 """
 
 import argparse
-import asyncio
 import contextlib
 import json
 import linecache
 import re
-import subprocess
 import sys
-import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -32,12 +29,12 @@ from IPython.core.inputtransformer2 import cell_magic, leading_empty_lines, lead
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from IPython.display import display
-from IPython.utils.text import LSString, SList
 
 from .. import AuditDenied, Guard, Recording
 from .._native import MONITORING, AuditPerms, Observer, _TemporaryFiles
 from .._notebook import by_native_code, cell_of, render
 from . import asking, denials
+from .cell_programs import CellPrograms
 from .options import (
     AUDIT,
     SANDBOX,
@@ -289,22 +286,9 @@ class AuditMagics(Magics):
         self._sandbox = SandboxMagics(shell)
         self._run_code: Callable[..., Coroutine[Any, Any, bool]] = shell.run_code
         self._showtraceback: Callable[..., None] = shell.showtraceback
-        self._system: Callable[[str], None] = shell.system
-        self._getoutput: Callable[..., Any] = shell.getoutput
+        self._programs = CellPrograms(shell, lambda: _piece.get() is not None)
         #: Denials of the last cell with guards.
         self._denied: list[AuditDenied] = []
-
-    def _start_scripts(self) -> None:
-        """Start the thread in which ``%%bash`` and its like run.
-
-        IPython starts it with the first of them. A guard of that cell would hold for all others.
-        """
-        script = self._ip.magics_manager.magics["cell"].get("script")
-        magics: Any = getattr(script, "__self__", None)
-        if getattr(magics, "event_loop", magics) is None:
-            loop = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, daemon=True).start()
-            magics.event_loop = loop
 
     def begin(self) -> None:
         shell = self._ip
@@ -313,7 +297,7 @@ class AuditMagics(Magics):
         shell.input_transformers_cleanup.append(take_off)
         vars(shell).update(run_code=self.run_code, showtraceback=self.showtraceback)
         if hasattr(shell, "kernel"):
-            vars(shell).update(system=self.system, getoutput=self.getoutput)
+            vars(shell).update(system=self._programs.system, getoutput=self._programs.getoutput)
         shell.events.register("post_run_cell", self.after_cell)
         # IPython has them since 8.6.
         getattr(shell.Completer, "custom_matchers", []).append(complete)
@@ -413,7 +397,7 @@ class AuditMagics(Magics):
         if (self.session is None and own is None) or is_control(raw, own):
             return None
         if re.search(r"^\s*%%(?!audit|sandbox)", raw, re.MULTILINE):
-            self._start_scripts()
+            self._programs.start_thread()
         cell = Cell(own, "".join(lines[1:]), self.session)
         self._cells[result] = cell
         return cell
@@ -429,34 +413,6 @@ class AuditMagics(Magics):
                 self._ip._showtraceback(type(error), error, short)
                 return
         self._showtraceback(*args, **options)
-
-    def system(self, cmd: str) -> None:
-        """Run a shell's command, as ``!cmd`` does.
-
-        Kernels fork a terminal for it, which no guard can allow: they have threads.
-        """
-        if _piece.get() is None:
-            self._system(cmd)
-            return
-        with _started(self._ip.var_expand(cmd, depth=1)) as process:
-            assert process.stdout is not None
-            try:
-                for line in process.stdout:
-                    print(line, end="", flush=True)
-            except BaseException:
-                process.kill()
-                raise
-        self._ip.user_ns["_exit_code"] = process.returncode
-
-    def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> SList | LSString:
-        """Give the output of a shell's command, as ``x = !cmd`` does, by the shell of ``!cmd``."""
-        if _piece.get() is None:
-            output: SList | LSString = self._getoutput(cmd, split=split, depth=depth + 1)
-            return output
-        with _started(self._ip.var_expand(cmd, depth=depth + 1)) as process:
-            text = process.communicate()[0]
-        self._ip.user_ns["_exit_code"] = process.returncode
-        return SList(text.splitlines()) if split else LSString(text)
 
     def after_cell(self, result: ExecutionResult) -> None:
         """Show the recording, and the denials without an error that says so."""
@@ -476,19 +432,6 @@ class AuditMagics(Magics):
         """A line for each place of a denial that the error does not show: `denials.lines`."""
         where = partial(place_of, self._ip)
         return denials.lines(violations, *error, place_of=where, **options)
-
-
-def _started(command: str) -> "subprocess.Popen[str]":
-    """A shell that runs a command, with all its output in one pipe."""
-    return subprocess.Popen(
-        command,
-        shell=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
 
 
 def _show_own_line(file: str, own: str) -> None:
