@@ -149,6 +149,16 @@ ordinary: ## Run ordinary snippets with a hundred packages under each guard, wri
 	scripts/make-venv "$$(scripts/find-python --best)" .venvs/ordinary install $(ORDINARY)
 	.venvs/ordinary/bin/python scripts/ordinary.py --publish
 
+.PHONY: library-suites
+library-suites: ## Run the test suites of libraries bare and under `pytest --audit=record`, and fail where a test ends differently
+	scripts/make-venv "$$(scripts/find-python --best)" .venvs/suites install
+	.venvs/suites/bin/python scripts/library_suites.py --install --publish
+
+.PHONY: foreign-programs
+foreign-programs: ## Run the solutions of benchmarks of programs bare and under the presets, and fail where one differs without a reason
+	scripts/make-venv "$$(scripts/find-python --best)" .venvs/benchmarks install
+	.venvs/benchmarks/bin/python scripts/foreign_programs.py --install --publish $(if $(DATA),--data $(DATA))
+
 FUZZ_SECONDS ?= 30
 
 .PHONY: fuzz
