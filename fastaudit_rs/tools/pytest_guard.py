@@ -118,10 +118,14 @@ def directories_of_plugins(config: pytest.Config) -> tuple[str, ...]:
     """The directories in which pytest and Hypothesis keep what they know of tests."""
     named = os.environ.get("HYPOTHESIS_STORAGE_DIRECTORY", ".hypothesis")
     places = [config.rootpath / named, config.invocation_params.dir / named]
+    made = []
     if config.pluginmanager.has_plugin("cacheprovider"):
         kept = os.path.expanduser(os.path.expandvars(config.getini("cache_dir")))
         places.append(config.rootpath / kept)
-    return tuple({f"{os.path.realpath(place)}{os.sep}" for place in places})
+        # It makes the directory under another name first.
+        parent = os.path.realpath((config.rootpath / kept).parent)
+        made.append(os.path.join(parent, "pytest-cache-files-"))
+    return (*{f"{os.path.realpath(place)}{os.sep}" for place in places}, *made)
 
 
 def is_put_back(frame: FrameType | None) -> bool:

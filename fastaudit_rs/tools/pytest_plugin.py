@@ -46,7 +46,7 @@ DEFAULT = Policy.preset("workspace").replace(
 class GuardedRun:
     mode: str
     base: Policy
-    #: The temporary directories of pytest, once a guarded test asked for them.
+    #: The temporary directories of pytest, if a test is to be guarded.
     factory: pytest.TempPathFactory | None = None
     #: True if the next test is to be guarded.
     is_asked: bool = False
@@ -187,12 +187,12 @@ def _is_asked(item: pytest.Item) -> bool:
     return item.config.stash[_run].mode != "off" if given is None else given[0] != [False]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Make the temporary directory of each guarded test before its fixtures."""
-    for item in items:
-        names = getattr(item, "fixturenames", None)
-        if _is_asked(item) and isinstance(names, list):
-            names.insert(0, "tmp_path_factory")
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Prepare guards before fixtures put other functions in the place of those that they need."""
+    if any(map(_is_asked, items)):
+        DEFAULT.guard(monitor_calls=False)
+        # There is none with `-p no:tmpdir`.
+        config.stash[_run].factory = getattr(config, "_tmp_path_factory", None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -200,6 +200,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """Note whether the test is to be guarded."""
     run = item.config.stash[_run]
     run.is_asked = _is_asked(item)
+    if run.is_asked and run.factory is not None:
+        # It is made before fixtures, which may change the directory.
+        run.factory.getbasetemp()
     try:
         return (yield)
     finally:
@@ -215,10 +218,7 @@ def pytest_fixture_setup(request: pytest.FixtureRequest) -> Generator[None, obje
             around.enter_context(run.test.left())
         if run.is_asked and run.factory is not None:
             around.enter_context(temporary_files_in(run.factory.getbasetemp() / "tempfile"))
-        result = yield
-    if isinstance(result, pytest.TempPathFactory):
-        run.factory = result
-    return result
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -249,21 +249,26 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     test = GuardedTest(policy, on_denied, run.of_plugins)
     error: BaseException | None = None
     # Pytest's own work around a test is not the test's.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(item, "runtest", partial(test.run, item.runtest))
-        patch.setattr(run, "test", test)
-        try:
-            result = yield
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            reached.gather()
-            if marked is None:
-                _pass_on(item, reached)
-            told = lines(reached.denials, error) if run.mode != "record" or marked else []
-            if error is not None and told:
-                item.add_report_section("call", "audit", "\n".join(told))
+    before = vars(item).get("runtest")
+    vars(item)["runtest"] = partial(test.run, item.runtest)
+    run.test = test
+    try:
+        result = yield
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        run.test = None
+        if before is None:
+            del vars(item)["runtest"]
+        else:
+            vars(item)["runtest"] = before
+        reached.gather()
+        if marked is None:
+            _pass_on(item, reached)
+        told = lines(reached.denials, error) if run.mode != "record" or marked else []
+        if error is not None and told:
+            item.add_report_section("call", "audit", "\n".join(told))
     if marked is not None and reached.denials and not _expects_denials(item):
         told = lines(reached.denials, most=len(reached.denials))
         item.warn(pytest.PytestWarning("passed in spite of a denial: " + "; ".join(told)))

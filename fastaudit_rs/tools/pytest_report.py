@@ -35,7 +35,7 @@ _MADE_UP = (
     (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"), "*"),
     (re.compile(r"\b0x[0-9a-f]{6,}\b"), "0x*"),
     (re.compile(r"\btmp[a-z0-9_]{8}\b"), "tmp*"),
-    (re.compile(r"\bfastaudit-[a-z]{8}\b"), "fastaudit-*"),
+    (re.compile(r"\bfastaudit_[a-z0-9_]+\b"), "fastaudit_*"),
     (re.compile(r"\bpytest-of-[^/]+/pytest-\d+\b"), "pytest-*"),
     # The directory of a worker of pytest-xdist.
     (re.compile(r"/popen-gw\d+(?=/)"), ""),
@@ -65,6 +65,7 @@ class Reached:
         self._places = _places(root)
         self._here = os.getcwd() + os.sep
         self._process = os.getpid()
+        #: The directory of a file for each copy.
         self._files = None if temporary is None else temporary / f"audit-{next(_NUMBERS)}"
 
     def note(self, denied: AuditDenied) -> bool:
@@ -86,17 +87,19 @@ class Reached:
     def _tell(self, denied: AuditDenied) -> None:
         """Report to the process that this one is a copy of."""
         if self._files is not None:
-            with open(f"{self._files}-{os.getpid()}", "a", encoding="utf-8") as file:
+            self._files.mkdir(exist_ok=True)
+            with open(self._files / str(os.getpid()), "a", encoding="utf-8") as file:
                 file.write(json.dumps({**denied.to_dict(), "path": _absolute(denied)}) + "\n")
 
     def gather(self) -> None:
         """Note the reports of copies of the process."""
-        if self._files is None:
+        if self._files is None or not os.path.isdir(self._files):
             return
-        for file in sorted(self._files.parent.glob(f"{self._files.name}-*")):
+        for file in sorted(self._files.iterdir()):
             for line in file.read_text(encoding="utf-8").splitlines():
                 self.note(AuditDenied.from_dict(json.loads(line)))
             file.unlink()
+        self._files.rmdir()
 
     def refuse(self, denied: AuditDenied) -> None:
         """Raise a denial, unless the baseline has it."""

@@ -15,7 +15,7 @@ WATCH = sys.version_info >= (3, 12)
 HOST, WORK = os.environ["TMPDIR"], os.getcwd()
 
 def is_own(place):
-    return os.path.dirname(place) == HOST and os.path.basename(place).startswith("fastaudit-")
+    return os.path.dirname(place) == HOST and os.path.basename(place).startswith("fastaudit_")
 
 def denied(function, *args, **kwargs):
     try:
@@ -129,7 +129,7 @@ class TestEachGuardThatMayWrite:
             print(os.path.relpath(everything(), HOST))
         assert guard.violations == []
         """)
-        assert used.count("fastaudit-") == 2
+        assert used.count("fastaudit_") == 2
 
     def test_has_it_under_the_command(self, run):
         program = run.base / "program.py"
@@ -606,7 +606,7 @@ class TestLearning:
         with Policy().observe(monitor_calls=False)() as recording:
             everything()
         writes = [done for done in recording.effects if done.effect == "write"]
-        assert writes and all(done.path.startswith(HOST + "/fastaudit-") for done in writes)
+        assert writes and all(done.path.startswith(HOST + "/fastaudit_") for done in writes)
         assert {done.verdict for done in writes} == {"write"}
         with Policy(write=["."]).observe(monitor_calls=False)() as recording:
             everything()

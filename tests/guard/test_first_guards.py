@@ -171,3 +171,34 @@ def test_a_copy_made_meanwhile_does_not_wait_for_threads_that_it_lacks():
     names = [name for name in programs.printed(IMPORTS).split() if not name.startswith("__")]
     for _ in range(5):
         programs.printed(COPIES, *names, options=["-W", "ignore"], timeout=120)
+
+
+@pytest.mark.parametrize("name", ["Connection", "Cursor"])
+def test_what_could_not_be_installed_is_installed_by_the_next_guard(tmp_path, name):
+    """A host's own function may be in the place of one that a guard needs for a while."""
+    code = f"""
+    import gc, sqlite3, sys
+    from fastaudit_rs import Policy
+
+    policy = Policy(write=[])
+    # The classes are immutable: tools that patch them change the dictionary behind them.
+    [attributes] = gc.get_referents(sqlite3.{name}.__dict__)
+    own = attributes["execute"]
+    attributes["execute"] = lambda *args: own(*args)
+    for _ in range(2):
+        try:
+            policy.guard()
+        except RuntimeError as error:
+            print(error)
+    attributes["execute"] = own
+    sys._clear_type_cache()
+    with policy.guard()():
+        for database in (sqlite3.connect(":memory:"), sqlite3.connect(":memory:").cursor()):
+            try:
+                database.execute("ATTACH {str(tmp_path / "made")!r} AS x")
+            except PermissionError:
+                print("denied")
+    """
+    told = f"fastaudit_rs: no guard can be held here: {name}.execute is called in an unknown way\n"
+    assert programs.printed(code) == told * 2 + "denied\n" * 2
+    assert list(tmp_path.iterdir()) == []

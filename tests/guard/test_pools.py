@@ -343,7 +343,7 @@ class TestWhatTheHostHas:
             pool.apply(double, (1,))
         assert forkserver._forkserver._forkserver_pid != server
         assert not os.path.exists(f"/proc/{server}")
-        left = glob.glob(tempfile.gettempdir() + "/fastaudit-*")
+        left = glob.glob(tempfile.gettempdir() + "/fastaudit_*")
         assert len(left) <= 1, left
         """
         # Other tests make such directories too, and names of sockets are short.

@@ -183,7 +183,7 @@ class TestWholeRun:
                 assert os.listdir(place) == ["a"]
             with tempfile.NamedTemporaryFile() as file, tempfile.TemporaryFile() as other:
                 other.write(b"x")
-                assert os.path.basename(os.path.dirname(file.name)).startswith("fastaudit-")
+                assert os.path.basename(os.path.dirname(file.name)).startswith("fastaudit_")
         def test_b():
             assert os.listdir(tempfile.gettempdir()) == []
         """
@@ -365,3 +365,47 @@ def test_the_baseline_of_the_page(pytester):
         done = programs.run(command, shell=True, cwd=pytester.path, check=True)
         assert without_times(done.stdout) == without_times(shown)
     assert len(steps) == 3
+
+
+class TestAroundATest:
+    """What pytest and its plugins do is not the test's."""
+
+    def test_what_hypothesis_and_the_cache_keep(self, run):
+        code = """
+from hypothesis import given, strategies
+
+@given(strategies.text())
+def test_texts(text):
+    pass
+
+def test_cache(cache):
+    cache.set("a/b", 1)
+    assert cache.get("a/b", 0) == 1
+
+@pytest.mark.parametrize("place", [".hypothesis/../made", ".pytest_cache.txt"])
+def test_others(place):
+    os.mkdir(place)
+"""
+        options = ("--audit=raise", "-pcacheprovider")
+        result = run(code, *options, needs=["hypothesispytest"])
+        result.assert_outcomes(passed=2, failed=2)
+
+    def test_without_temporary_directories(self, run):
+        for mode in ("record", "raise"):
+            run("def test_a(): pass", f"--audit={mode}", "-pno:tmpdir").assert_outcomes(passed=1)
+
+    def test_a_fixture_that_stands_in_for_what_a_guard_needs(self, run):
+        code = """
+import gc, sqlite3
+
+@pytest.fixture(autouse=True)
+def stands_in(monkeypatch):
+    own = sqlite3.Connection.execute
+    [attributes] = gc.get_referents(sqlite3.Connection.__dict__)
+    monkeypatch.setitem(attributes, "execute", lambda *args: own(*args))
+
+def test_a():
+    sqlite3.connect(":memory:").execute("SELECT 1")
+"""
+        run(code, "--audit=raise").assert_outcomes(passed=1)
+        run(code + "\ntest_a = pytest.mark.audit(test_a)").assert_outcomes(passed=1)

@@ -125,7 +125,8 @@ fn can_be_used(directory: &[u8]) -> bool {
 // A directory for temporary files: made for one owner alone, removed with everything in it when
 // the owner goes, or as the process ends.
 
-const PREFIX: &str = "fastaudit-";
+/// With the letters of `tempfile`'s own names alone: programs take paths apart.
+const PREFIX: &str = "fastaudit_";
 
 /// The directories to remove as the process ends, each with the process that made it.
 static LEFT: Mutex<Vec<(u32, PathBuf)>> = Mutex::new(Vec::new());

@@ -326,10 +326,6 @@ impl<K: Copy + Send + Sync + 'static> Table<K> {
         Self { all: Published::nothing(), adding: Mutex::new(()) }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.all().is_empty()
-    }
-
     #[inline]
     fn all(&self) -> &'static [Listed<K>] {
         self.all.get().map_or(&[], Vec::as_slice)

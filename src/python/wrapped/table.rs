@@ -6,6 +6,7 @@
 
 #[cfg(Py_3_12)]
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
@@ -105,9 +106,12 @@ fn wanted(module: &str) -> Vec<(&'static str, What)> {
     all
 }
 
+/// True once all was wrapped: what failed half-way is done again.
+static IS_DONE: AtomicBool = AtomicBool::new(false);
+
 /// Wraps the functions of all modules that are loaded, and later of those that will be.
 pub fn install(py: Python<'_>) -> PyResult<()> {
-    if !Functions::table().is_empty() {
+    if IS_DONE.load(Ordering::Acquire) {
         return Ok(());
     }
     let loaded = raw::imported_module(py, intern!(py, "sys"))?;
@@ -127,10 +131,11 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
         add(&module, name)?;
     }
     // An attribute of `sys` alone.
-    match sys.attr_opt("monitoring")? {
-        Some(monitoring) => add(&monitoring, "sys.monitoring"),
-        None => Ok(()),
+    if let Some(monitoring) = sys.attr_opt("monitoring")? {
+        add(&monitoring, "sys.monitoring")?;
     }
+    IS_DONE.store(true, Ordering::Release);
+    Ok(())
 }
 
 type Install = fn(&Bound<'_, PyAny>, &Bound<'_, PyType>) -> PyResult<()>;
