@@ -2,6 +2,7 @@
 
 import _thread
 import contextlib
+import functools
 import os
 import sys
 import tempfile
@@ -23,6 +24,7 @@ _BETWEEN = 10
 OF_FIXTURE = object()
 
 
+@functools.lru_cache(maxsize=8)
 def with_root(policy: Policy, root: Path) -> Policy:
     """Return the policy with the root to write, and to make Unix sockets in."""
     if policy.write is not None:

@@ -8,11 +8,11 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import pytest
 
@@ -42,12 +42,18 @@ DEFAULT = Policy.preset("workspace").replace(
 )
 
 
+#: The policies that a marker has, and the fields.
+Given: TypeAlias = tuple[list[Any], dict[str, Any]]
+
+
 @dataclass
 class GuardedRun:
     mode: str
     base: Policy
     #: The temporary directories of pytest, if a test is to be guarded.
     factory: pytest.TempPathFactory | None = None
+    #: What the marker of the next test has.
+    given: Given | None = None
     #: True if the next test is to be guarded.
     is_asked: bool = False
     test: GuardedTest | None = None
@@ -135,16 +141,9 @@ def _read(run: GuardedRun, baseline: Path) -> None:
         raise pytest.UsageError(f"--audit-baseline: {baseline}: {error}") from error
 
 
-def _guarded(policy: Policy, root: Path | None, words: str, given: Iterable[str]) -> Policy:
-    """The same policy for a test with this temporary directory, which hints leave out."""
-    wider = policy if root is None else with_root(policy, root)
-    return wider._told_in(words, policy, " ".join(given))
-
-
-def _marked(item: pytest.Item) -> Policy | Literal[False] | None:
+def _marked(item: pytest.Item, given: Given | None) -> Policy | Literal[False] | None:
     """Return the policy that the marker of a test asks for; ``False`` for none."""
     __tracebackhide__ = True
-    given = _given(item)
     if given is None:
         return None
     policies, fields = given
@@ -172,7 +171,7 @@ def _marked(item: pytest.Item) -> Policy | Literal[False] | None:
     return policy.replace(**fields)
 
 
-def _given(item: pytest.Item) -> tuple[list[Any], dict[str, Any]] | None:
+def _given(item: pytest.Item) -> Given | None:
     """The policies that the marker of a test has, and the fields; ``None`` without a marker."""
     marker = item.get_closest_marker("audit")
     if marker is None:
@@ -182,14 +181,13 @@ def _given(item: pytest.Item) -> tuple[list[Any], dict[str, Any]] | None:
     return [*marker.args, *named], fields
 
 
-def _is_asked(item: pytest.Item) -> bool:
-    given = _given(item)
+def _is_asked(item: pytest.Item, given: Given | None) -> bool:
     return item.config.stash[_run].mode != "off" if given is None else given[0] != [False]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Prepare guards before fixtures put other functions in the place of those that they need."""
-    if any(map(_is_asked, items)):
+    if any(_is_asked(item, _given(item)) for item in items):
         DEFAULT.guard(monitor_calls=False)
         # There is none with `-p no:tmpdir`.
         config.stash[_run].factory = getattr(config, "_tmp_path_factory", None)
@@ -199,7 +197,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Note whether the test is to be guarded."""
     run = item.config.stash[_run]
-    run.is_asked = _is_asked(item)
+    run.given = _given(item)
+    run.is_asked = _is_asked(item, run.given)
     if run.is_asked and run.factory is not None:
         # It is made before fixtures, which may change the directory.
         run.factory.getbasetemp()
@@ -225,7 +224,7 @@ def pytest_fixture_setup(request: pytest.FixtureRequest) -> Generator[None, obje
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     run = item.config.stash[_run]
     try:
-        marked = _marked(item)
+        marked = _marked(item, run.given)
     except (OSError, TypeError, ValueError) as wrong:
         pytest.fail(f"@pytest.mark.audit: {wrong}", pytrace=False)
     if marked is False or (marked is None and run.mode == "off"):
@@ -237,16 +236,18 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     reached = Reached(
         test_of(item.nodeid), item.config.rootpath, run.accepted, root, words == "marker"
     )
+    wide = policy if root is None else with_root(policy, root)
     on_denied: Callable[[AuditDenied], object] | None = None
     if marked is None and run.mode == "record":
-        policy = policy.replace(on_violation=reached.note)
+        wide = wide.replace(on_violation=reached.note)
     elif marked is None and run.accepted:
-        policy = policy.replace(on_violation=reached.refuse)
+        wide = wide.replace(on_violation=reached.refuse)
     else:
         on_denied = reached.note
-    policies, fields = _given(item) or ([], {})
-    policy = _guarded(policy, root, words, [*(["..."] if policies else []), *fields])
-    test = GuardedTest(policy, on_denied, run.of_plugins)
+    policies, fields = run.given or ([], {})
+    # Hints leave the temporary directory out.
+    line = " ".join([*(["..."] if policies else []), *fields])
+    test = GuardedTest(wide._told_in(words, policy, line), on_denied, run.of_plugins)
     error: BaseException | None = None
     # Pytest's own work around a test is not the test's.
     before = vars(item).get("runtest")
@@ -348,7 +349,8 @@ def audit_perms(tmp_path: Path, pytestconfig: pytest.Config) -> Callable[..., Gu
     run = pytestconfig.stash[_run]
 
     def make(**fields: Any) -> Guard:
-        policy = _guarded(run.base.replace(**fields), tmp_path, "fixture", fields)
+        policy = run.base.replace(**fields)
+        policy = with_root(policy, tmp_path)._told_in("fixture", policy, " ".join(fields))
         with contextlib.nullcontext() if run.test is None else run.test.left():
             return policy.guard(data=OF_FIXTURE, monitor_calls=MONITORING)()
 
