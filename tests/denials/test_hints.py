@@ -482,7 +482,7 @@ LEAST = [
     ),
     ({"imports": False}, ("import", "wave", None, [], [], []), {"imports": ["wave"]}),
     ({}, ("subprocess.Popen", "ls", ["ls"], None, None), {"commands": ["ls"]}),
-    ({}, ("subprocess.Popen", "no-such-program", ["x"], None, None), None),
+    ({}, ("subprocess.Popen", "no-such-program", ["x"], "/", None), None),
     # It cannot be told which program that is.
     ({}, ("os.spawn", 0, "x", [], {}), {"commands": True}),
     ({}, ("os._exit", 1), None),

@@ -182,9 +182,9 @@ class TestGuests:
         def run():
             for args in [("é" * 10_000_000,), tuple("a" * 3000 for _ in range(1000))]:
                 with pytest.raises(AuditDenied):
-                    sys.audit("subprocess.Popen", "x", [*args], None, None)
+                    sys.audit("subprocess.Popen", "ls", [*args], None, None)
             with pytest.raises(AuditDenied):
-                sys.audit("subprocess.Popen", "x", [[[[[["deep"]]]]]], None, None)
+                sys.audit("subprocess.Popen", "ls", [[[[[["deep"]]]]]], None, None)
 
         lines, error = logged(run)
         assert error is None

@@ -59,7 +59,7 @@ class TestOrder:
     def test_nothing_allows_it(self, places):
         def work():
             os.mkdir(places.out + "/a")
-            sys.audit("os.setuid", 0)
+            sys.audit("os.setuid", 1)
 
         needs = [row.needs for row in recorded(work).rows]
         assert needs == ["denied", "--write"]

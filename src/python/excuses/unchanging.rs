@@ -125,7 +125,8 @@ fn leads_to_file(
 /// Returns whether all arguments are this number, or -1, which stands for the present one.
 fn are_all(event: &Event<'_, '_>, id: u32) -> bool {
     let is_it = |number: i32| number == -1 || u32::try_from(number) == Ok(id);
-    (0..event.args.len()).all(|index| event.number(index).is_some_and(is_it))
+    let count = event.args.len();
+    count > 0 && (0..count).all(|index| event.number(index).is_some_and(is_it))
 }
 
 /// Raises the error that a denied act would have without a guard, if what it is done to is not there:
