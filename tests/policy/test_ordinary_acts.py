@@ -2,6 +2,7 @@
 
 import _thread
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -279,4 +280,21 @@ def test_ids_that_stay_as_they_are(perms):
         for change in (lambda: os.setuid(1234), lambda: os.setresgid(-1, -1, 1234)):
             with pytest.raises(AuditDenied):
                 change()
+    assert len(guard.violations) == 2
+
+
+def limited():
+    os.setsid()
+    os.nice(1)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def test_a_program_in_a_session_of_its_own(places):
+    """What `preexec_fn` does to the copy of the process that becomes the program."""
+    with Policy(commands=["true"], write=[places.ok]).guard(monitor_calls=False)() as guard:
+        subprocess.run(["true"], preexec_fn=limited, check=True)
+        with pytest.raises(AuditDenied):
+            os.setsid()
+        with pytest.raises(AuditDenied):
+            os.nice(1)
     assert len(guard.violations) == 2

@@ -1,6 +1,7 @@
 //! Acts that change nothing: a signal that the process ignores, its current priority, processors
 //! and limits, its own program opened as a library, an existing directory made; a look for the
-//! source of text. And signals to processes that were started under the guard.
+//! source of text. And those that change a copy of the process alone, or fail without a guard too, and
+//! signals to processes that were started under the guard.
 
 use pyo3::exceptions::{PyFileNotFoundError, PyProcessLookupError};
 use pyo3::prelude::*;
@@ -16,6 +17,7 @@ use crate::policy::files::path::{self, Name};
 use crate::policy::judge::{Arguments, Named, PathLikes, Reason};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::{ffi as raw, process};
+use crate::python::guard::copies;
 use crate::python::guard::event::Event;
 use crate::python::importing::imports;
 use crate::python::values::decode;
@@ -27,6 +29,12 @@ const IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIG
 pub fn changes_nothing(event: &Event<'_, '_>) -> bool {
     let number = |index| event.number(index);
     match event.name.to_bytes() {
+        // What `preexec_fn` does. Guards of `mk_audit` deny it, as `fastaudit` does.
+        b"os.setsid" | b"os.setpgrp" | b"os.nice" | b"resource.setrlimit"
+            if event.config.is_of_policy() && copies::is_copy_under(event.active) =>
+        {
+            true
+        }
         b"os.nice" => number(0) == Some(0),
         b"os.setuid" | b"os.seteuid" | b"os.setreuid" | b"os.setresuid" => {
             let user = rustix::process::getuid();

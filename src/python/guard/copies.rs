@@ -36,6 +36,11 @@ pub fn note(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+/// Returns whether this process is a copy of the one in which this guard was entered.
+pub fn is_copy_under(active: &Active) -> bool {
+    process::generation() > active.generation
+}
+
 fn under(py: Python<'_>) -> Option<Py<Active>> {
     lock(&UNDER).as_ref().map(|active| active.clone_ref(py))
 }
