@@ -14,7 +14,6 @@ import contextlib
 import os
 import platform
 import re
-import resource
 import subprocess
 import sys
 import tarfile
@@ -65,14 +64,8 @@ def fetch(library):
     return source
 
 
-def cpu_time():
-    """The seconds of CPU that all runs so far took."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def run(library, source, options):
-    """Run the suite once: the outcomes of the tests, its CPU time, and what it printed last."""
+    """Run the suite once: the outcomes of the tests, and what it printed last."""
     # Another plugin that happens to be installed changes nothing.
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONHASHSEED": "0"}
     plugins = [f"-p{plugin}" for plugin in library.get("plugins", [])]
@@ -81,7 +74,6 @@ def run(library, source, options):
         own = [f"--junitxml={report}", "-pno:cacheprovider", "-ojunit_family=xunit1", "-q"]
         own += ["--tb=short", f"--basetemp={directory}/tests", *plugins, *options]
         command = [sys.executable, "-m", "pytest", *own, *library.get("arguments", [])]
-        began = cpu_time()
         with open(Path(directory, "printed"), "w+b") as printed:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 subprocess.run(
@@ -93,11 +85,10 @@ def run(library, source, options):
                     stderr=subprocess.STDOUT,
                     timeout=LIMIT,
                 )
-            took = cpu_time() - began
             printed.seek(0)
             last = printed.read()[-2000:].decode(errors="replace")
         found = outcomes(report) if report.exists() else {}
-    return found, took, last
+    return found, last
 
 
 def outcomes(report):
@@ -136,8 +127,8 @@ def differences(bare, guarded):
 def compare(library):
     """Run a suite both ways: its row of the table, and what is wrong, as lines."""
     source = fetch(library)
-    bare, bare_time, said = run(library, source, [])
-    guarded, time, guarded_said = run(library, source, [f"-p{PLUGIN}", "--audit=record"])
+    bare, said = run(library, source, [])
+    guarded, guarded_said = run(library, source, [f"-p{PLUGIN}", "--audit=record"])
     if not bare or not guarded:
         return None, [f"{library['name']}: no report: {said}\n{guarded_said}"]
     different = differences(bare, guarded)
@@ -145,8 +136,8 @@ def compare(library):
     for _ in range(AGAIN):
         if all(name.startswith(known) for name in different):
             break
-        again, _, _ = run(library, source, [])
-        guarded_again, _, _ = run(library, source, [f"-p{PLUGIN}", "--audit=record"])
+        again, _ = run(library, source, [])
+        guarded_again, _ = run(library, source, [f"-p{PLUGIN}", "--audit=record"])
         same = differences(again, guarded_again)
         different = {name: how for name, how in different.items() if name in same}
     wrong = []
@@ -159,19 +150,19 @@ def compare(library):
             wrong.append(f"{library['name']}: {name}: {how}\n{why}")
     ends = [kind for each in bare.values() for kind, _ in each]
     row = [library["name"], library["version"], f"{len(ends):,}", f"{ends.count('passed'):,}"]
-    return [*row, str(len(different)), f"{time / bare_time:.2f}"], wrong
+    return [*row, str(len(different))], wrong
 
 
 def table(rows, libraries):
     """The rows as a table, and why tests differ."""
-    head = "| library | version | tests | of them pass | differ | CPU time |\n"
+    head = "| library | version | tests | of them pass | differ |\n"
     lines = [f"| {' | '.join(row)} |\n" for row in rows]
     reasons = [
         f"- {library['name']}: {group['reason']}\n"
         for library in libraries
         for group in library.get("different", [])
     ]
-    rule = "| --- | --- | --: | --: | --: | --: |\n"
+    rule = "| --- | --- | --: | --: | --: |\n"
     return f"{head}{rule}{''.join(lines)}\n{''.join(reasons)}"
 
 
