@@ -2,7 +2,6 @@
 
 import _thread
 import contextlib
-import functools
 import os
 import sys
 import tempfile
@@ -24,7 +23,6 @@ _BETWEEN = 10
 OF_FIXTURE = object()
 
 
-@functools.lru_cache(maxsize=8)
 def with_root(policy: Policy, root: Path) -> Policy:
     """Return the policy with the root to write, and to make Unix sockets in."""
     if policy.write is not None:

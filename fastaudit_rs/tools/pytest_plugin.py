@@ -7,10 +7,10 @@
 """
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -41,6 +41,9 @@ DEFAULT = Policy.preset("workspace").replace(
     ),
 )
 
+
+#: The same policy is that of most tests.
+_with_root = functools.lru_cache(maxsize=8)(with_root)
 
 #: The policies that a marker has, and the fields.
 Given: TypeAlias = tuple[list[Any], dict[str, Any]]
@@ -236,7 +239,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     reached = Reached(
         test_of(item.nodeid), item.config.rootpath, run.accepted, root, words == "marker"
     )
-    wide = policy if root is None else with_root(policy, root)
+    wide = policy if root is None else _with_root(policy, root)
     on_denied: Callable[[AuditDenied], object] | None = None
     if marked is None and run.mode == "record":
         wide = wide.replace(on_violation=reached.note)
@@ -251,7 +254,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     error: BaseException | None = None
     # Pytest's own work around a test is not the test's.
     before = vars(item).get("runtest")
-    vars(item)["runtest"] = partial(test.run, item.runtest)
+    vars(item)["runtest"] = functools.partial(test.run, item.runtest)
     run.test = test
     try:
         result = yield
