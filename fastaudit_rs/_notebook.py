@@ -95,6 +95,10 @@ class Hinted(Protocol):
     def message(self) -> str: ...
     @property
     def hint(self) -> str | None: ...
+    @property
+    def place(self) -> str | None: ...
+    @property
+    def answer(self) -> str | None: ...
 
 
 def render(denied: Hinted, error: BaseException) -> list[str]:
@@ -122,14 +126,9 @@ def render(denied: Hinted, error: BaseException) -> list[str]:
     return in_lines(denied, above)
 
 
-def by_native_code(denied: Hinted) -> bool:
-    """Tell whether native code asked for it: the error is its own, though no frame is."""
-    return "\nAsked for by native code: " in str(denied)
-
-
 def _place_of(denied: Hinted) -> list[str]:
     """The line of a file, such as one of ``%run``, that led to a denial."""
-    file, _, number = (getattr(denied, "place", None) or "").rpartition(":")
+    file, _, number = (denied.place or "").rpartition(":")
     if not (file and number.isdigit()):
         return []
     line = linecache.getline(file, int(number)).strip()
@@ -139,10 +138,10 @@ def _place_of(denied: Hinted) -> list[str]:
 def in_lines(denied: Hinted, above: list[str]) -> list[str]:
     """The lines that stand in place of a traceback: what is above, and the words that allow it."""
     hint = [f"To allow it: {denied.hint}"] if denied.hint is not None else []
-    said = str(denied).splitlines()
     # Whoever asked to be asked sees why they were not.
-    failed = [line for line in said if line.startswith("Asked for approval: on_ask raised")]
-    return [*above, *hint, *failed, said[-1]]
+    has_failed = denied.answer is not None and denied.answer.startswith("on_ask raised")
+    asked = [f"Asked for approval: {denied.answer}"] if has_failed else []
+    return [*above, *hint, *asked, str(denied).splitlines()[-1]]
 
 
 def cell_of(shell: "InteractiveShell", file: str) -> str | None:

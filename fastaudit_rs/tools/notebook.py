@@ -32,7 +32,7 @@ from IPython.display import display
 
 from .. import AuditDenied, Guard, Recording
 from .._native import MONITORING, AuditPerms, Observer, _TemporaryFiles
-from .._notebook import by_native_code, cell_of, render
+from .._notebook import cell_of, render
 from . import asking, denials
 from .cell_programs import CellPrograms
 from .options import (
@@ -472,7 +472,8 @@ def _render_wrapped(shell: InteractiveShell, error: BaseException | None) -> lis
         return None
     file = frames[-1].f_code.co_filename
     own = (denied.place or "").rpartition(":")[0]
-    if (file == own or cell_of(shell, file) is not None) and not by_native_code(denied):
+    # What native code raises has no frame of its own.
+    if (file == own or cell_of(shell, file) is not None) and denied.library is None:
         return None
     return render(denied, error)
 

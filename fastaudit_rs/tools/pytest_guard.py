@@ -23,12 +23,16 @@ _BETWEEN = 10
 OF_FIXTURE = object()
 
 
-def with_root(policy: Policy, root: Path) -> Policy:
-    """Return the policy with the root to write, and to make Unix sockets in."""
+def with_roots(policy: Policy, root: Path | None, kept: tuple[Path, ...] = ()) -> Policy:
+    """Return the policy with the root to write, and to make Unix sockets in.
+
+    What pytest and its plugins keep in the directories ``kept`` is written in tests too.
+    """
+    roots = [*kept, *([] if root is None else [root])]
     if policy.write is not None:
-        policy = policy.replace(write=[*policy.write, root])
+        policy = policy.replace(write=[*policy.write, *roots])
     network = policy.network
-    if isinstance(network, Network) and network.unix is not None:
+    if root is not None and isinstance(network, Network) and network.unix is not None:
         policy = policy.replace(network=changed(network, unix=[*network.unix, root]))
     return policy
 
@@ -37,13 +41,8 @@ class GuardedTest:
     """A test under a guard; its fixtures are set up outside of it."""
 
     def __init__(
-        self,
-        policy: Policy,
-        on_denied: Callable[[AuditDenied], object] | None = None,
-        of_plugins: tuple[str, ...] = (),
+        self, policy: Policy, on_denied: Callable[[AuditDenied], object] | None = None
     ) -> None:
-        """Make the guard. Files in the directories ``of_plugins`` are no act of the test."""
-        self._of_plugins = of_plugins
         perms = policy.guard(self._allows, monitor_calls=MONITORING, on_denied=on_denied)
         self.guard: Guard = perms()._keep()
         self._thread: int | None = None
@@ -102,30 +101,17 @@ class GuardedTest:
         if event in ("os.fork", "os.forkpty"):
             # The threads from before the test are those of pytest's plugins.
             return _thread._count() <= self._other_threads
-        if self._is_trusted and self._thread == _thread.get_ident():
-            return True
-        return bool(self._of_plugins) and self._is_of_plugins(event, args)
-
-    def _is_of_plugins(self, event: str, args: tuple[Any, ...]) -> bool:
-        # `open` has its mode after the path.
-        given = args[:1] if event == "open" else args
-        paths = [path for path in given if isinstance(path, (str, bytes, Path))]
-        places = [os.path.realpath(os.fsdecode(path)) + os.sep for path in paths]
-        return bool(places) and all(place.startswith(self._of_plugins) for place in places)
+        return self._is_trusted and self._thread == _thread.get_ident()
 
 
-def directories_of_plugins(config: pytest.Config) -> tuple[str, ...]:
+def kept_by_plugins(config: pytest.Config) -> tuple[Path, ...]:
     """The directories in which pytest and Hypothesis keep what they know of tests."""
     named = os.environ.get("HYPOTHESIS_STORAGE_DIRECTORY", ".hypothesis")
     places = [config.rootpath / named, config.invocation_params.dir / named]
-    made = []
     if config.pluginmanager.has_plugin("cacheprovider"):
-        kept = os.path.expanduser(os.path.expandvars(config.getini("cache_dir")))
-        places.append(config.rootpath / kept)
-        # It makes the directory under another name first.
-        parent = os.path.realpath((config.rootpath / kept).parent)
-        made.append(os.path.join(parent, "pytest-cache-files-"))
-    return (*{f"{os.path.realpath(place)}{os.sep}" for place in places}, *made)
+        cache = os.path.expanduser(os.path.expandvars(config.getini("cache_dir")))
+        places.append(config.rootpath / cache)
+    return tuple(dict.fromkeys(places))
 
 
 def is_put_back(frame: FrameType | None) -> bool:

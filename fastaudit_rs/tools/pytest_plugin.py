@@ -22,9 +22,9 @@ from .denials import lines
 from .pytest_guard import (
     OF_FIXTURE,
     GuardedTest,
-    directories_of_plugins,
+    kept_by_plugins,
     temporary_files_in,
-    with_root,
+    with_roots,
 )
 from .pytest_report import Reached, check_baseline, read_baseline, test_of, write_baseline
 
@@ -43,7 +43,7 @@ DEFAULT = Policy.preset("workspace").replace(
 
 
 #: The same policy is that of most tests.
-_with_root = functools.lru_cache(maxsize=8)(with_root)
+_with_roots = functools.lru_cache(maxsize=8)(with_roots)
 
 #: The policies that a marker has, and the fields.
 Given: TypeAlias = tuple[list[Any], dict[str, Any]]
@@ -64,7 +64,7 @@ class GuardedRun:
     #: The entries of the baseline, if it is accepted.
     accepted: frozenset[str] = frozenset()
     #: Directories of pytest and its plugins.
-    of_plugins: tuple[str, ...] = ()
+    kept: tuple[Path, ...] = ()
 
 
 _run: pytest.StashKey[GuardedRun] = pytest.StashKey()
@@ -120,7 +120,7 @@ def pytest_configure(config: pytest.Config) -> None:
         base = Policy.from_toml(path) if named or file else DEFAULT
     except (OSError, ValueError) as error:
         raise pytest.UsageError(f"{said_by}: {error}") from error
-    run = GuardedRun(mode, base, of_plugins=directories_of_plugins(config))
+    run = GuardedRun(mode, base, kept=kept_by_plugins(config))
     baseline = config.getoption("--audit-baseline")
     if baseline and mode == "off":
         raise pytest.UsageError("--audit-baseline needs --audit=record, which writes it, or raise")
@@ -192,6 +192,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Prepare guards before fixtures put other functions in the place of those that they need."""
     if any(_is_asked(item, _given(item)) for item in items):
         DEFAULT.guard(monitor_calls=False)
+        if hasattr(config, "cache"):
+            # The cache makes its directory under another name first, which a test may not.
+            with contextlib.suppress(OSError):
+                config.cache.mkdir("audit")
         # There is none with `-p no:tmpdir`.
         config.stash[_run].factory = getattr(config, "_tmp_path_factory", None)
 
@@ -239,7 +243,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     reached = Reached(
         test_of(item.nodeid), item.config.rootpath, run.accepted, root, words == "marker"
     )
-    wide = policy if root is None else _with_root(policy, root)
+    wide = _with_roots(policy, root, run.kept)
     on_denied: Callable[[AuditDenied], object] | None = None
     if marked is None and run.mode == "record":
         wide = wide.replace(on_violation=reached.note)
@@ -250,7 +254,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     policies, fields = run.given or ([], {})
     # Hints leave the temporary directory out.
     line = " ".join([*(["..."] if policies else []), *fields])
-    test = GuardedTest(wide._told_in(words, policy, line), on_denied, run.of_plugins)
+    test = GuardedTest(wide._told_in(words, policy, line), on_denied)
     error: BaseException | None = None
     # Pytest's own work around a test is not the test's.
     before = vars(item).get("runtest")
@@ -353,7 +357,7 @@ def audit_perms(tmp_path: Path, pytestconfig: pytest.Config) -> Callable[..., Gu
 
     def make(**fields: Any) -> Guard:
         policy = run.base.replace(**fields)
-        policy = with_root(policy, tmp_path)._told_in("fixture", policy, " ".join(fields))
+        policy = with_roots(policy, tmp_path)._told_in("fixture", policy, " ".join(fields))
         with contextlib.nullcontext() if run.test is None else run.test.left():
             return policy.guard(data=OF_FIXTURE, monitor_calls=MONITORING)()
 

@@ -370,7 +370,7 @@ def test_the_baseline_of_the_page(pytester):
 class TestAroundATest:
     """What pytest and its plugins do is not the test's."""
 
-    def test_what_hypothesis_and_the_cache_keep(self, run):
+    def test_what_hypothesis_and_the_cache_keep(self, run, pytester):
         code = """
 from hypothesis import given, strategies
 
@@ -385,10 +385,14 @@ def test_cache(cache):
 @pytest.mark.parametrize("place", [".hypothesis/../made", ".pytest_cache.txt"])
 def test_others(place):
     os.mkdir(place)
+
+def test_a_program():
+    os.system(".hypothesis/; touch made")
 """
         options = ("--audit=raise", "-pcacheprovider")
         result = run(code, *options, needs=["hypothesispytest"])
-        result.assert_outcomes(passed=2, failed=2)
+        result.assert_outcomes(passed=2, failed=3)
+        assert not (pytester.path / "made").exists()
 
     def test_without_temporary_directories(self, run):
         for mode in ("record", "raise"):
