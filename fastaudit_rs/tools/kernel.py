@@ -5,7 +5,6 @@ behind it, with what the kernel itself needs: its ports, and IPython's files.
 """
 
 import argparse
-import contextlib
 import os
 import re
 import shlex
@@ -124,15 +123,13 @@ def _confine(permissions: "Permissions", file: str) -> str | None:
     with open(file, encoding="utf-8") as text:
         connection = json.load(text)
     policy, ports = permissions.policy, []
+    if policy.write is not None:
+        policy = policy.replace(write=[*map(_existing, policy.write)])
     if connection.get("transport", "tcp") == "tcp":
         # And any port that is free: programs of cells send their output there.
         ports = [0, *(port for name, port in connection.items() if name.endswith("_port"))]
     elif policy.write is not None:
         policy = policy.replace(write=[*policy.write, os.path.dirname(connection["ip"])])
-    for place in policy.write or ():
-        # Landlock knows only what is there: a cell could not make it.
-        with contextlib.suppress(OSError):
-            os.makedirs(place, exist_ok=True)
     # `tempfile` tries the directory that it finds, and IPython makes its own, while they can.
     tempfile.gettempdir()
     ProfileDir.create_profile_dir_by_name(get_ipython_dir(), "default")
@@ -144,3 +141,14 @@ def _confine(permissions: "Permissions", file: str) -> str | None:
     except (OSError, RuntimeError) as error:
         return str(error)
     return None
+
+
+def _existing(place: str) -> str:
+    """Return the place, or the directory that it will be made in: Landlock knows what is there.
+
+    The guard holds the place itself.
+    """
+    place = os.path.abspath(place)
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    return place

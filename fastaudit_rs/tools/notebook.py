@@ -10,7 +10,6 @@ rest is a cell like any other: with ``await``, other magics and the same line nu
 import argparse
 import contextlib
 import json
-import linecache
 import re
 import sys
 import warnings
@@ -25,7 +24,7 @@ from weakref import WeakKeyDictionary
 
 from IPython import get_ipython
 from IPython.core.error import UsageError
-from IPython.core.inputtransformer2 import cell_magic, leading_empty_lines, leading_indent
+from IPython.core.inputtransformer2 import leading_empty_lines, leading_indent
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from IPython.display import display
@@ -34,10 +33,10 @@ from .. import AuditDenied, Guard, Recording
 from .._native import MONITORING, AuditPerms, Observer, _TemporaryFiles
 from .._notebook import cell_of, render
 from . import asking, denials
+from .cell_lines import is_control, own_line, show_own_line, take_off
 from .cell_programs import CellPrograms
 from .options import (
     AUDIT,
-    SANDBOX,
     VERBS,
     allowances,
     asks_for_help,
@@ -52,9 +51,6 @@ from .sandbox_cells import SandboxMagics
 from .summary import summary_of, touched_of
 
 KEPT = 20
-
-#: The code that stands for the line `%%audit` in a cell: it fails without the guard.
-MARK = "get_ipython().run_line_magic('audit', {!r})\n"
 
 #: The code that runs in place of a piece of a cell. It can be awaited wherever the piece could.
 RUN = compile(f"__import__({__name__!r}, fromlist=['run_piece']).run_piece()", "<audit>", "eval")
@@ -240,39 +236,6 @@ def run_piece() -> Coroutine[Any, Any, None]:
     return piece.run()
 
 
-def own_line(lines: list[str]) -> str | None:
-    """Return the text after ``%%audit`` in the first line of a cell, if that is there."""
-    found = re.match(rf"{AUDIT}(?=\s|$)(.*)", "".join(lines[:1]))
-    return None if found is None else found[1].strip()
-
-
-def take_off(lines: list[str]) -> list[str]:
-    """Put the mark in place of the line ``%%audit``, and of the cell if it asks for help."""
-    own = own_line(lines)
-    if own is None:
-        return lines
-    body = [] if asks_for_help(own) else cell_magic(lines[1:])
-    return [MARK.format(f"cell {own}"), *body]
-
-
-# When IPython checks whether a cell is complete, it is one of a magic.
-take_off.has_side_effects = True  # type: ignore[attr-defined]
-
-
-def is_control(raw: str, own: str | None) -> bool:
-    """Return whether a cell tells the guard what to do, or runs in another process."""
-    if own is not None:
-        return asks_for_help(own)
-    words = raw.split()
-    if words[:1] == [SANDBOX]:
-        # Its code runs in another process, which has a policy of its own.
-        return True
-    return len(raw.strip().splitlines()) == 1 and (
-        words[0] in ("%audit", "%sandbox")
-        or (words[0] in ("%unload_ext", "%reload_ext") and words[1:] == ["fastaudit_rs"])
-    )
-
-
 @magics_class
 class AuditMagics(Magics):
     """The magic ``audit``, and the parts of the shell that it needs."""
@@ -378,7 +341,7 @@ class AuditMagics(Magics):
         if cell is None:
             return await self._run_code(code_obj, result, async_=async_)
         if cell.own is not None:
-            _show_own_line(code_obj.co_filename, cell.own)
+            show_own_line(code_obj.co_filename, cell.own)
         names = self._ip.user_global_ns, self._ip.user_ns
         token = _piece.set(Piece(cell, code_obj, async_, names))
         try:
@@ -432,14 +395,6 @@ class AuditMagics(Magics):
         """A line for each place of a denial that the error does not show: `denials.lines`."""
         where = partial(place_of, self._ip)
         return denials.lines(violations, *error, place_of=where, **options)
-
-
-def _show_own_line(file: str, own: str) -> None:
-    """Have tracebacks show the line ``%%audit`` as it was written."""
-    entry = linecache.cache.get(file, ())
-    lines = entry[2] if len(entry) == 4 else []
-    if lines and lines[0] == MARK.format(f"cell {own}"):
-        lines[0] = f"{AUDIT} {own}\n"
 
 
 def _without_own(traceback: TracebackType | None) -> TracebackType | None:

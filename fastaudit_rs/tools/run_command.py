@@ -61,8 +61,7 @@ def run(options: argparse.Namespace) -> int:
             raise ValueError(f"--tmp: there is no directory {options.tmp}")
         if options.sandbox:
             return _run_in_sandbox(options)
-        policy = policy_of(options)
-        limits = None
+        policy, limits = policy_of(options), None
         if options.timeout is not None or options.memory is not None:
             limits = limits_of(options)
             _check_memory(limits)
@@ -137,17 +136,15 @@ def _show_later(own: TracebackType | None) -> None:
 
 def _show(error: BaseException) -> None:
     """Print the error as the interpreter would; the program may have its own way."""
+    import traceback
+
     try:
         # Since 3.13 it has colours on a terminal; before, it does not know the lines of `-c`.
         if sys.excepthook is sys.__excepthook__ and sys.version_info < (3, 13):
-            import traceback
-
             traceback.print_exception(error)
         else:
             sys.excepthook(type(error), error, error.__traceback__)
     except Exception:
-        import traceback
-
         traceback.print_exception(error)
 
 

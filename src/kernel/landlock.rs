@@ -96,16 +96,14 @@ impl LandlockRules {
             }
             NetworkUse::All(true) | NetworkUse::Rules(_) => {}
         }
-        let mut ports = self.ports.as_slice();
-        if network.is_empty() {
-            ports = &[];
-        } else {
+        if !network.is_empty() {
             handled = handled.handle_access(network)?;
         }
         let reading = reading(&self.spec.commands);
         let writing = AccessFs::from_write(WANTED);
         let mut rules = handled.create()?;
-        for &port in ports {
+        // A rule for what is not handled would be an error.
+        for &port in self.ports.iter().filter(|_| !network.is_empty()) {
             rules = rules.add_rule(NetPort::new(port, network))?;
         }
         rules = match &self.spec.read {

@@ -298,3 +298,27 @@ def test_a_program_in_a_session_of_its_own(places):
         with pytest.raises(AuditDenied):
             os.nice(1)
     assert len(guard.violations) == 2
+
+
+@pytest.mark.parametrize("act", ["nice", "limit"])
+def test_a_copy_gets_no_more_than_its_process(places, act):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = before[1]
+
+    def widen():
+        if act == "nice":
+            os.nice(-1)
+        else:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[0], most - 1), most))
+    try:
+        with Policy(commands=["true"], write=[places.ok]).guard(monitor_calls=False)() as guard:
+            with pytest.raises(subprocess.SubprocessError):
+                subprocess.run(["true"], preexec_fn=widen)
+            # In the process itself as well.
+            with pytest.raises(AuditDenied):
+                widen()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert len(guard.violations) == 1

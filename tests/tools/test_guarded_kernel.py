@@ -84,6 +84,15 @@ class TestCells:
         assert f"To allow it: {line} {home}/notebooks/b\n" in ran.error
         assert not (home / "notebooks/b").exists()
 
+    def test_what_is_not_there_yet(self, home):
+        """A file that a hint named, and a directory: cells make them."""
+        with started(home, "--write", "new.txt", "--write", "more/inner") as kernel:
+            assert kernel("open('new.txt', 'w').write('x')").value == "1"
+            assert kernel("import os; os.makedirs('more/inner/a')").error.startswith("AuditDenied")
+            assert kernel("open('other', 'w')").error.startswith("AuditDenied")
+        with started(home, "--write", "more") as kernel:
+            assert kernel("import os; os.makedirs('more/inner/a'); 1").value == "1"
+
     @pytest.mark.parametrize(
         "code", ["%audit off", "%audit on --write any", "%%audit --write any\nopen('b', 'w')"]
     )

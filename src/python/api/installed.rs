@@ -89,7 +89,7 @@ impl Confinement {
         }
         // Some containers deny it: the thread has the process's directory and umask there.
         let _ = process::own_directory();
-        Self::confine(self)
+        self.confine()
     }
 
     #[doc = doc!("_Confinement.enter_process")]
@@ -100,7 +100,7 @@ impl Confinement {
                 "the process has {threads} threads, and only the current one can be confined"
             )));
         }
-        Self::confine(self)
+        self.confine()
     }
 }
 

@@ -30,10 +30,10 @@ pub fn changes_nothing(event: &Event<'_, '_>) -> bool {
     let number = |index| event.number(index);
     match event.name.to_bytes() {
         // What `preexec_fn` does. Guards of `mk_audit` deny it, as `fastaudit` does.
-        b"os.setsid" | b"os.setpgrp" | b"os.nice" | b"resource.setrlimit"
-            if event.config.is_of_policy() && copies::is_copy_under(event.active) =>
-        {
-            true
+        b"os.setsid" | b"os.setpgrp" if is_copy(event) => true,
+        b"os.nice" if is_copy(event) => number(0).is_some_and(|more| more >= 0),
+        b"resource.setrlimit" if is_copy(event) => {
+            is_limit(number(0), event.argument(1), |given, now| given <= now)
         }
         b"os.nice" => number(0) == Some(0),
         b"os.setuid" | b"os.seteuid" | b"os.setreuid" | b"os.setresuid" => {
@@ -49,9 +49,10 @@ pub fn changes_nothing(event: &Event<'_, '_>) -> bool {
         // As `import ctypes` does. The program is loaded as it is; finding a function in it has an
         // event of its own.
         b"ctypes.dlopen" => event.args.len() == 1 && event.is_none(0),
-        b"resource.setrlimit" => is_limit(number(0), event.argument(1)),
+        b"resource.setrlimit" => is_limit(number(0), event.argument(1), |given, now| given == now),
         b"resource.prlimit" => {
-            number(0).is_some_and(is_own) && is_limit(number(1), event.argument(2))
+            number(0).is_some_and(is_own)
+                && is_limit(number(1), event.argument(2), |given, now| given == now)
         }
         _ => false,
     }
@@ -128,6 +129,10 @@ fn leads_to_file(
         false => None,
     };
     Ok(landing.map(|landing| rustix::fs::lstat(landing.as_bytes()).is_ok()))
+}
+
+fn is_copy(event: &Event<'_, '_>) -> bool {
+    event.config.is_of_policy() && copies::is_copy_under(event.active)
 }
 
 /// Returns whether all arguments are this number, or -1, which stands for the present one.
@@ -229,14 +234,22 @@ fn is_ignored(signal: i32) -> bool {
     handler == libc::SIG_IGN || (handler == libc::SIG_DFL && IGNORED.contains(&signal))
 }
 
-/// True for this process's own limits in a tuple of two: other objects may differ the next time.
-fn is_limit(resource: Option<i32>, limits: Option<Bound<'_, PyAny>>) -> bool {
+/// True if each of two limits in a tuple is as it may be beside this process's own: other objects may
+/// differ the next time.
+fn is_limit(
+    resource: Option<i32>,
+    limits: Option<Bound<'_, PyAny>>,
+    may_be: fn(libc::rlim_t, libc::rlim_t) -> bool,
+) -> bool {
     let limits = limits.and_then(|limits| limits.cast_into_exact::<PyTuple>().ok());
     let (Some(told), Some(limits)) = (resource.and_then(process::limits), limits) else {
         return false;
     };
     limits.len() == told.len()
-        && limits.iter().zip(told).all(|(given, told)| limit(&given) == Some(told))
+        && limits
+            .iter()
+            .zip(told)
+            .all(|(given, own)| limit(&given).is_some_and(|it| may_be(it, own)))
 }
 
 /// A limit as CPython returns and takes it: no limit is -1, and the greatest number from 3.15 on.
