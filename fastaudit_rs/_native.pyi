@@ -733,7 +733,13 @@ class Policy:
             OSError: This system has no Landlock, or the kernel denied something.
         """
 
-    def _told_in(self, words: str, written: Policy | None = None, line: str = "") -> Policy:
+    def _told_in(
+        self,
+        words: str,
+        written: Policy | None = None,
+        line: str = "",
+        unnamed: list[str] = ...,
+    ) -> Policy:
         """The same policy, with another wording of hints than that of Python."""
 
     def _begun_in(self, directory: str) -> Policy:

@@ -252,9 +252,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     else:
         on_denied = reached.note
     policies, fields = run.given or ([], {})
-    # Hints leave the temporary directory out.
+    # Hints leave the temporary directory out, and first lines what plugins keep.
     line = " ".join([*(["..."] if policies else []), *fields])
-    test = GuardedTest(wide._told_in(words, policy, line), on_denied)
+    told = wide._told_in(words, policy, line, [str(place) for place in run.kept])
+    test = GuardedTest(told, on_denied)
     error: BaseException | None = None
     # Pytest's own work around a test is not the test's.
     before = vars(item).get("runtest")

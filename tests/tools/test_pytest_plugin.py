@@ -393,6 +393,10 @@ def test_a_program():
         result = run(code, *options, needs=["hypothesispytest"])
         result.assert_outcomes(passed=2, failed=3)
         assert not (pytester.path / "made").exists()
+        # Where a test may write is told without them.
+        result.stdout.no_fnmatch_line("*: not in *.hypothesis*")
+        result.stdout.no_fnmatch_line("*: not in *.pytest_cache*")
+        result.stdout.fnmatch_lines(["E *: not in '*'"])
 
     def test_without_temporary_directories(self, run):
         for mode in ("record", "raise"):

@@ -72,13 +72,14 @@ pub struct HintStyle {
     pub line: String,
     /// The policy as it was written: a guard may allow more, its own directory for example.
     pub spec: Spec,
+    /// Roots that denials leave out, since a guard keeps them for its own host.
+    pub unnamed: Vec<String>,
 }
 
 impl HintStyle {
     /// A policy that is described as it is.
     pub fn new(words: Words, spec: Spec) -> Self {
-        let line = String::new();
-        Self { words, line, spec }
+        Self { words, line: String::new(), spec, unnamed: Vec::new() }
     }
 
     /// Returns the text to write in place of the policy; `None` if it is the same.

@@ -334,13 +334,14 @@ impl PyPolicy {
     }
 
     #[doc = doc!("Policy._told_in")]
-    #[pyo3(name = "_told_in", signature = (words, written=None, line=""))]
+    #[pyo3(name = "_told_in", signature = (words, written=None, line="", unnamed=Vec::new()))]
     fn told_in(
         &self,
         py: Python<'_>,
         words: &str,
         written: Option<&Bound<'_, Self>>,
         line: &str,
+        unnamed: Vec<String>,
     ) -> PyResult<Self> {
         let words = Words::named(words)
             .ok_or_else(|| PyValueError::new_err(format!("there are no words {words:?}")))?;
@@ -348,6 +349,7 @@ impl PyPolicy {
             words,
             line: line.to_owned(),
             spec: written.map_or_else(|| self.spec.clone(), |policy| policy.get().spec.clone()),
+            unnamed,
         };
         Ok(self.told(py, Some(Arc::new(told))))
     }
@@ -452,7 +454,7 @@ impl PyPolicy {
         let toml = |spec: &Spec| spec.to_toml();
         let told = policy.told.as_ref().map(|told| {
             let written = (told.spec != policy.spec).then(|| toml(&told.spec)).flatten();
-            (told.words.name(), written, told.line.clone())
+            (told.words.name(), written, told.line.clone(), told.unnamed.clone())
         });
         let call = policy.on_violation.as_ref().map(|call| call.clone_ref(py));
         let made = py.get_type::<Self>().attr("_made")?;
@@ -467,19 +469,19 @@ impl PyPolicy {
         py: Python<'_>,
         text: &str,
         on_violation: Option<Bound<'_, PyAny>>,
-        told: Option<(String, Option<String>, String)>,
+        told: Option<(String, Option<String>, String, Vec<String>)>,
     ) -> PyResult<Self> {
         let mut policy = Self::parse(py, text, false, "the policy")?;
         policy.told = None;
         if let Some(call) = &on_violation {
             policy.set(fields::named(&FIELDS, "on_violation")?, call)?;
         }
-        let Some((words, written, line)) = told else {
+        let Some((words, written, line, unnamed)) = told else {
             return Ok(policy);
         };
         let written = written.map(|text| Self::parse(py, &text, false, "the policy"));
         let written = written.transpose()?.map(|written| Bound::new(py, written));
-        policy.told_in(py, &words, written.transpose()?.as_ref(), &line)
+        policy.told_in(py, &words, written.transpose()?.as_ref(), &line, unnamed)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

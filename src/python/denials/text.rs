@@ -42,10 +42,11 @@ pub struct FirstLine {
 impl FirstLine {
     /// Notes the facts. `count` is the number of arguments that are shown, if they are.
     pub fn of(config: &AuditCfg, py: Python<'_>, reason: Reason, count: usize) -> Self {
+        let writable = named(config, config.oks(py));
         let line = Line::of(
             reason,
             // fastaudit writes the empty tuple, and so does `mk_audit`.
-            || !(config.is_of_policy() && config.oks(py).is_empty()),
+            || !(config.is_of_policy() && writable.is_empty()),
             || !config.readable(py).is_empty(),
         );
         Self {
@@ -56,7 +57,7 @@ impl FirstLine {
             },
             count,
             roots: line.roots().map(|roots| match roots {
-                NamedRoots::Write => config.oks(py).unbind(),
+                NamedRoots::Write => writable.unbind(),
                 NamedRoots::Read => config.readable(py).unbind(),
             }),
             is_of_policy: config.is_of_policy(),
@@ -133,6 +134,18 @@ impl FirstLine {
     }
 }
 
+/// Returns the roots without those that denials leave out.
+fn named<'py>(config: &AuditCfg, roots: Bound<'py, PyTuple>) -> Bound<'py, PyTuple> {
+    let unnamed = config.told().map_or(&[][..], |told| &told.unnamed);
+    if unnamed.is_empty() {
+        return roots;
+    }
+    let is_named = |root: &Bound<'_, PyAny>| {
+        !root.extract::<&str>().is_ok_and(|root| unnamed.iter().any(|other| other == root))
+    };
+    PyTuple::new(roots.py(), roots.iter().filter(is_named).collect::<Vec<_>>()).unwrap_or(roots)
+}
+
 fn unwritten() -> PyErr {
     PyRuntimeError::new_err("the message could not be written")
 }
@@ -155,6 +168,7 @@ fn objects(known: &KnownEvent, args: &Bound<'_, PyTuple>) -> PyResult<Vec<String
             given.map(|index| shown_path(args, index)).collect()
         }
         Some(Rule::Symlink) => at(&[1, 0]),
+        Some(Rule::Database) => at(&[0]),
         Some(Rule::SetAttribute) => at(&[1]),
         Some(Rule::Start | Rule::LowLevelStart) => Ok(one(command(args)?.map(lossy))),
         Some(Rule::Network(NetworkEvent::LookUp)) => at(&[0]),
