@@ -25,11 +25,11 @@ class TestWarn:
         with guard("warn") as active, pytest.warns(AuditWarning) as caught:
             os.mkdir(places.out + "/a")
         assert os.listdir(places.out) == ["a"]
-        message = f"Denied: make the directory '{places.out}/a': not in '{places.ok}'"
-        assert [str(warning.message) for warning in caught] == [message]
+        operation = f"make the directory '{places.out}/a': not in '{places.ok}'"
+        assert [str(each.message) for each in caught] == [f"Would be denied: {operation}"]
         assert caught[0].filename == __file__
         [denied] = active.violations
-        assert (denied.rule, denied.message) == ("write", message)
+        assert (denied.rule, denied.message) == ("write", f"Denied: {operation}")
         assert denied.call_chain[-1].endswith("test_it_proceeds_with_a_warning")
 
     def test_a_warning_that_is_an_error_stops_it(self, guard, places):
@@ -50,7 +50,7 @@ class TestLog:
         assert (first.name, first.levelno) == ("fastaudit_rs", logging.WARNING)
         assert (
             first.getMessage()
-            == f"Denied: make the directory '{places.out}/a': not in '{places.ok}'"
+            == f"Would be denied: make the directory '{places.out}/a': not in '{places.ok}'"
         )
         assert first.fastaudit["path"] == places.out + "/a"
         assert first.fastaudit["call_chain"]
@@ -70,7 +70,7 @@ class TestLog:
             logger.removeHandler(handler)
             handler.close()
         with open(places.out + "/log") as file:
-            assert file.read().startswith("Denied: make the directory")
+            assert file.read().startswith("Would be denied: make the directory")
         assert active.violation_count == 1
 
 

@@ -375,7 +375,7 @@ fn proceed(
         OnViolation::Warn => {
             let class = calling::import(py, "fastaudit_rs.denied")?.attr("AuditWarning")?;
             // The innermost Python frame is that of the code to blame.
-            let args = (denial.get().message(py)?, class, 1);
+            let args = (would_be(denial)?, class, 1);
             let warnings = calling::import(py, "warnings")?;
             warnings.invoke_method1("warn", args).map(|_| ())
         }
@@ -385,7 +385,7 @@ fn proceed(
             fields.set_item("fastaudit", exception.invoke_method0("to_dict")?)?;
             let options = PyDict::new(py);
             options.set_item("extra", fields)?;
-            let args = ("%s", denial.get().message(py)?);
+            let args = ("%s", would_be(denial)?);
             let logged = logger.invoke_method("warning", args, Some(&options));
             logged.map(|_| ())
         }
@@ -394,6 +394,15 @@ fn proceed(
             None => Ok(()),
         },
     }
+}
+
+/// The first line of a violation that proceeds.
+fn would_be(denial: &Bound<'_, Denial>) -> PyResult<String> {
+    let message = denial.get().message(denial.py())?.to_string();
+    Ok(match message.strip_prefix("Denied: ") {
+        Some(operation) => format!("Would be denied: {operation}"),
+        None => message,
+    })
 }
 
 /// Imports the modules that a report needs, as a guard might deny it later.
