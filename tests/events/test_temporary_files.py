@@ -311,6 +311,26 @@ class TestDenials:
                 assert error.rule == "block" and "keys" in error.path, error
         """)
 
+    def test_protected_names_in_it_can_be_removed_alone(self, run):
+        run("""
+        import shutil, subprocess, tempfile
+        with Policy.preset("workspace").replace(commands=True).guard(monitor_calls=False)():
+            with tempfile.TemporaryDirectory() as made:
+                hooks = made + "/a/.git/hooks"
+                subprocess.run(["mkdir", "-p", hooks], check=True)
+                subprocess.run(["touch", hooks + "/b"], check=True)
+                assert denied(open, hooks + "/a", "w").rule == "protect"
+                assert denied(os.rename, hooks, WORK + "/hooks").rule == "protect"
+                os.remove(hooks + "/b")
+                os.rmdir(hooks)
+                subprocess.run(["mkdir", "-p", hooks + "/c", WORK + "/.git/hooks"], check=True)
+                os.symlink(WORK, made + "/work")
+                assert denied(os.rmdir, made + "/work/.git/hooks").rule == "protect"
+            assert not os.path.exists(made)
+            assert denied(shutil.rmtree, WORK + "/.git/hooks").rule == "protect"
+        shutil.rmtree(WORK + "/.git")
+        """)
+
     def test_names_for_unnamed_files(self, run):
         # An unnamed file gets a name by `os.link`, which is an event of its own.
         run("""

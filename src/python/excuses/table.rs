@@ -40,7 +40,8 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
             return Ok(true);
         }
         b"os.remove" | b"os.rmdir" | b"shutil.rmtree"
-            if !approvals::TOO_LATE.get() && unchanging::is_missing(event, reason)? =>
+            if unchanging::is_fleeting(event, reason)?
+                || (!approvals::TOO_LATE.get() && unchanging::is_missing(event, reason)?) =>
         {
             return Ok(true);
         }

@@ -73,6 +73,21 @@ pub fn is_missing(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     Ok(entry.is_some_and(|entry| matches!(rustix::fs::lstat(&entry[..]), Err(Errno::NOENT))))
 }
 
+/// Returns whether a protected name is to be removed from a directory that was made for the guard:
+/// nothing of the user's is in it, and it goes with the guard. A clone there is cleaned up so.
+pub fn is_fleeting(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
+    if !matches!(reason, Reason::Path(0, Why::Protected)) {
+        return Ok(false);
+    }
+    let name = decode::name_at(event.args, 0, false, PathLikes::AskedLater)?;
+    let Name::Path(name) = name.name() else {
+        return Ok(false);
+    };
+    let is_named = !path::is_unnamed(path::split(name).1);
+    let dir = path::parent(&Os, name, event.args.base(Some(1)));
+    Ok(is_named && dir.is_some_and(|dir| event.config.policy().is_temporary(&dir)))
+}
+
 /// Returns whether something is there already where a directory is to be made, so that making it
 /// fails: libraries go on then, and would get a denial in its place. Guards of `mk_audit` deny it,
 /// as `fastaudit` does.
