@@ -150,11 +150,21 @@ def _learn(options: argparse.Namespace) -> int:
             file.truncate(0)
         if status:
             file.write(f"# Perhaps not all of it: the program ended with the status {status}.\n")
+        if _had_workers(recording):
+            file.write("# Without what other processes did that the program made of itself.\n")
         file.write(learned.to_toml())
     if before is not None:
         added = "nothing" if learned == before else "what this run needs"
         print(f"fastaudit-rs: added {added} to {output}", file=sys.stderr)
     return status
+
+
+def _had_workers(recording: Recording) -> bool:
+    """Return whether Python code ran in other processes too, which nothing recorded."""
+    events = {effect.event for effect in recording.effects}
+    # Workers that multiprocessing starts are programs for an audit hook.
+    starts = "_posixsubprocess.fork_exec" in events and "multiprocessing.util" in sys.modules
+    return starts or not events.isdisjoint(("os.fork", "os.forkpty"))
 
 
 def _printed_apart() -> TextIO:

@@ -75,6 +75,8 @@ class TestPrograms:
     def test_a_module(self, command, places):
         Path(places.cwd, "own.py").write_text("import sys; print(sys.argv[1:], __name__)")
         assert command("run", "-m", "own", "a", "-c").stdout == "['a', '-c'] __main__\n"
+        done = command("run", "-m", "asyncio", stdin="await asyncio.sleep(0, 4321)\n")
+        assert ("4321" in done.stdout, done.returncode) == (True, 0), done.stderr
         assert command("run", "-m", "json.tool", stdin="[1]").stdout.split() == ["[", "1", "]"]
 
     @pytest.mark.slow
@@ -212,6 +214,19 @@ class TestLearning:
         told = "# Perhaps not all of it: the program ended with the status 1."
         assert done.stdout.splitlines()[0] == told
         assert Policy.parse_toml(done.stdout).write == (os.path.abspath("a"),)
+
+    @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+    def test_workers_are_not_recorded(self, command, method):
+        Path("pools.py").write_text(f"""
+import multiprocessing
+if __name__ == "__main__":
+    with multiprocessing.get_context({method!r}).Pool(1) as pool:
+        pool.map(abs, [1])
+""")
+        done = command("learn", "pools.py")
+        told = "# Without what other processes did that the program made of itself."
+        assert (done.stdout.splitlines()[0], done.returncode) == (told, 0), done.stderr
+        assert "# Without" not in command("learn", "-c", "import os; os.system('true')").stdout
 
 
 class TestHints:

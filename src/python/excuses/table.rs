@@ -55,6 +55,10 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
         b"ctypes.call_function" if cfg!(Py_3_14) && event.config.policy().calls_all_native() => {
             return Ok(true);
         }
+        // What `python -m asyncio` tells of itself.
+        b"cpython.run_stdin" | b"cpython.run_startup" if event.config.is_of_policy() => {
+            return Ok(true);
+        }
         b"os.fork" => return workers::is_copied(event),
         b"_posixsubprocess.fork_exec" => return Ok(workers::is_starting(event)),
         _ => {}
