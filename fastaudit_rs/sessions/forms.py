@@ -72,8 +72,10 @@ class Packer:
         found = None if self._other is None else self._other(self, value, place, depth)
         if found is not None:
             return found
-        name = class_name(kind)[:100]
-        raise NotData(f"{place[:200]} is an object of {name}, which cannot be passed by value")
+        raise NotData(
+            f"{place[:200]} is an object of {class_name(kind)[:100]}, which cannot be passed by "
+            f"value: {_instead(kind, place[:50])}"
+        )
 
     def blob(self, data: bytes | memoryview) -> int:
         """Put bytes beside the head; return their number."""
@@ -154,6 +156,38 @@ class Unpacker:
         return self._other(self, kind, form)
 
 
+#: What is passed by value, in messages.
+DATA = "pass data, dates, decimals, paths, arrays, frames or images"
+
+#: Attributes of classes, and how their instances are written as data.
+_WRITTEN = {
+    "__dataclass_fields__": "dataclasses.asdict({})",
+    "__pydantic_validator__": "{}.model_dump()",
+    "_member_map_": "{}.value",
+    "to_pandas": "{}.to_pandas()",
+}
+
+#: Names of classes, and functions that make data of their instances.
+_MADE = {
+    **dict.fromkeys(("range", "generator", "deque", "map", "filter", "zip", "array"), "list"),
+    **dict.fromkeys(("dict_keys", "dict_values", "dict_items"), "list"),
+    **dict.fromkeys(("mappingproxy", "UserDict"), "dict"),
+    "memoryview": "bytes",
+}
+
+
+def _instead(kind: type, place: str) -> str:
+    """How an object is written as what can be passed; nothing of its class runs."""
+    made = _MADE.get(class_name(kind).rpartition(".")[2])
+    if made is not None:
+        return f"pass {made}({place})"
+    for base in _MRO(kind):
+        for name, way in _WRITTEN.items():
+            if name in _DICT(base):
+                return f"pass {way.format(place)}"
+    return DATA
+
+
 def _shown(key: Any) -> str:
     kind = type(key)
     is_text = issubclass(kind, str)
@@ -171,6 +205,8 @@ TEXT = 100_000
 #: The names of a class, whatever its metaclass makes of them.
 _MODULE = vars(type)["__module__"].__get__
 _QUALNAME = vars(type)["__qualname__"].__get__
+_MRO: Any = vars(type)["__mro__"].__get__
+_DICT: Any = vars(type)["__dict__"].__get__
 
 
 def limited(text: str, most: int = TEXT) -> str:

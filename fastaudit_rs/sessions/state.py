@@ -10,7 +10,7 @@ from .. import Policy
 from . import step
 from .output import Capture
 from .shown import Shown
-from .values import pack
+from .values import VALUE, packed_value
 
 #: The names, the working directory and the number of modules at a moment.
 _State = tuple[dict[str, Any], str | None, int]
@@ -22,7 +22,7 @@ class StepQueue(step.StepContext):
     def __init__(
         self, policy: Policy, tools: dict[str, Callable[..., Any]], most: int | None
     ) -> None:
-        super().__init__(policy, {}, Shown(step.VALUE if most is None else most))
+        super().__init__(policy, {}, Shown(VALUE if most is None else most))
         self.number = 0
         self.tools = tools
         self.before: _State | None = None
@@ -61,7 +61,7 @@ class StepQueue(step.StepContext):
     def get(self, name: str) -> bytes | None:
         if name not in self.named():
             return None
-        return pack(self.names[name], place=name)
+        return packed_value(self.names[name], name)
 
     def undo(self, below: str) -> None:
         assert self.before is not None

@@ -21,13 +21,10 @@ from ..programs import DENIED, exit_status, line_of, parts
 from ..results import Error
 from .forms import NotData, class_name, limited, message, told
 from .shown import Shown
-from .values import pack
+from .values import VALUE, pack
 
 #: The number of steps of a session whose lines tracebacks show.
 REMEMBERED = 100
-
-#: The bytes that a value may have.
-VALUE = 64 << 20
 
 #: The status of a step that `KeyboardInterrupt` ended: that of a program that it ends.
 INTERRUPTED = -signal.SIGINT

@@ -1,4 +1,4 @@
-"""Values as bytes and back, by value: data, arrays and frames. Nothing of them is code.
+"""Values as bytes and back, by value: data, dates, paths, arrays, frames. Nothing of them is code.
 
 A head in JSON, with its length before it, and the bytes of arrays behind it. The side that reads
 trusts nothing of it: a value is as large as its bytes, and sizes, depths and types are looked at
@@ -7,26 +7,43 @@ before anything is made of them.
 
 import json
 import math
-import re
 import sys
 from importlib import import_module as _package
 from typing import Any
 
 from .._native import _json_extent
 from .forms import DEPTH, LENGTH, VALUES, NotData, Packer, Unpacker
+from .objects import KINDS, data_of, form_of_object, object_of, zone_name
+
+#: The bytes that a value of a session may have.
+VALUE = 64 << 20
 
 
-def pack(value: object, *, arrays: bool = True, place: str = "value") -> bytes:
+def pack(value: object, *, arrays: bool = True, place: str = "value", own: bool = False) -> bytes:
     """Return a value as bytes; `NotData` names what cannot be passed by its place.
 
     A value is ``None``, numbers, text, bytes, or lists, tuples, sets and dictionaries of values,
-    nested at most 100 deep. Subclasses become their base.
+    nested at most 100 deep. Subclasses become their base. With `arrays` it may also be what
+    `form_of` knows. Of the host's `own` value dataclasses, models and enums become data.
     """
-    packer = Packer(form_of if arrays else None)
-    head = {"value": packer.form(value, place, 0)}
+    packer = Packer((_form_of_own if own else form_of) if arrays else None)
+    return message(packer, packer.form(value, place, 0))
+
+
+def message(packer: Packer, form: Any) -> bytes:
+    """Return a form as bytes, with those beside it."""
     lengths = [len(blob) for blob in packer.blobs]
-    text = json.dumps({**head, "lengths": lengths}).encode()
+    text = json.dumps({"value": form, "lengths": lengths}).encode()
     return b"".join((LENGTH.pack(len(text)), text, *packer.blobs))
+
+
+def packed_value(value: object, name: str) -> bytes:
+    """Return the value of a name as bytes, unless it is too large."""
+    packed = pack(value, place=name)
+    if len(packed) > VALUE:
+        size, most = len(packed) / (1 << 20), VALUE >> 20
+        raise NotData(f"{name} is too large: {size:.1f} MB, of at most {most} MB")
+    return packed
 
 
 def unpack(data: bytes | memoryview, *, arrays: bool = True, own: bool = False) -> Any:
@@ -50,7 +67,7 @@ def unpack(data: bytes | memoryview, *, arrays: bool = True, own: bool = False) 
         return Unpacker(blobs, value_of if arrays else None, own).value(head["value"])
     except ValueError:
         raise
-    except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError) as bad:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as bad:
         raise ValueError(f"a malformed message: {type(bad).__name__}") from None
 
 
@@ -65,15 +82,19 @@ PLAIN = frozenset("biufcmMSU")
 #: The number of dimensions of an array: numpy's own limit was this for long.
 DIMENSIONS = 32
 
-#: Names of time zones, as the IANA has them, and differences from UTC.
-ZONE = re.compile(r"(?!dateutil)[A-Za-z][\w+-]*(/[\w+-]+){0,3}|UTC[+-][0-9:]+", re.ASCII)
-
 #: Types of columns that are made of a list.
 LISTED = ("object", "str", "string", "boolean", "Int", "UInt", "Float")
 
 
+def _form_of_own(packer: Packer, value: Any, place: str, depth: int) -> Any:
+    found = data_of(value)
+    if found is None:
+        return form_of(packer, value, place, depth)
+    return packer.form(found[0], place, depth + 1)
+
+
 def form_of(packer: Packer, value: Any, place: str, depth: int) -> Any:
-    """Return the form of an array or a frame; ``None`` for anything else."""
+    """Return the form of an object, an array or a frame; ``None`` for anything else."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
         if isinstance(value, numpy.generic):
@@ -84,8 +105,15 @@ def form_of(packer: Packer, value: Any, place: str, depth: int) -> Any:
         if isinstance(value, numpy.ndarray):
             return _array(packer, value, place)
     pandas: Any = sys.modules.get("pandas")
-    if pandas is None or not hasattr(pandas, "DataFrame"):
-        return None
+    if pandas is not None and hasattr(pandas, "DataFrame"):
+        found = _frame_form(pandas, packer, value, place, depth)
+        if found is not None:
+            return found
+    return form_of_object(packer, value, place)
+
+
+def _frame_form(pandas: Any, packer: Packer, value: Any, place: str, depth: int) -> Any:
+    """Return the form of an object of pandas; its times are none of the standard library's."""
     if isinstance(value, pandas.DataFrame):
         columns = [
             _column(packer, value.iloc[:, number].array, f"{place}.iloc[:, {number}]", depth)
@@ -172,6 +200,8 @@ def _index(packer: Packer, index: Any, place: str, depth: int) -> Any:
 
 
 def value_of(unpacker: Unpacker, kind: str, form: Any) -> Any:
+    if kind in KINDS:
+        return object_of(unpacker, kind, form)
     try:
         if kind == "array":
             return _made_array(unpacker, form)
@@ -182,7 +212,7 @@ def value_of(unpacker: Unpacker, kind: str, form: Any) -> Any:
         return {"<NA>": pandas.NA, "NaT": pandas.NaT}[form["name"]]
     if kind in ("Timestamp", "Timedelta"):
         made = getattr(pandas, kind)(str(form["text"]))
-        return made if form["zone"] is None else made.tz_convert(_zone(form))
+        return made if form["zone"] is None else made.tz_convert(zone_name(form["zone"]))
     index = _made_index(unpacker, form["index"])
     if kind == "index":
         return index
@@ -198,14 +228,6 @@ def value_of(unpacker: Unpacker, kind: str, form: Any) -> Any:
     frame = pandas.DataFrame(dict(enumerate(columns)), index=index)
     frame.columns = _made_index(unpacker, form["names"])
     return frame
-
-
-def _zone(form: Any) -> str:
-    """The name of a time zone: a name of another kind could make pandas open a file."""
-    name = str(form["zone"])
-    if not ZONE.fullmatch(name):
-        raise ValueError(f"a time zone {name[:50]!r}")
-    return name
 
 
 def _made_array(unpacker: Unpacker, form: Any) -> Any:
@@ -232,7 +254,7 @@ def _made_column(unpacker: Unpacker, form: Any, is_index: bool = False) -> Any:
         return made
     if kind == "zoned":
         times = pandas.DatetimeIndex(_made_array(unpacker, form["array"]))
-        return times.tz_localize("UTC").tz_convert(_zone(form)).array
+        return times.tz_localize("UTC").tz_convert(zone_name(form["zone"])).array
     if kind == "category":
         return pandas.Categorical.from_codes(
             _made_array(unpacker, form["codes"]),

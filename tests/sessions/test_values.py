@@ -1,11 +1,16 @@
 """Values by value: data, arrays and frames come back as they were, and malformed bytes do not."""
 
+import datetime
 import enum
 import json
 import math
 import struct
 import sys
+import uuid
 from collections import OrderedDict
+from decimal import Decimal
+from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -46,6 +51,16 @@ SAME = [
     {1: 2, (1, 2): b"3", None: 4},
     frozenset({1, 2}),
     "$",
+    datetime.date(2026, 1, 2),
+    datetime.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=datetime.timezone.utc),
+    datetime.datetime(2026, 7, 2, 3, tzinfo=ZoneInfo("Europe/Berlin")),
+    datetime.time(1, 2, tzinfo=datetime.timezone(datetime.timedelta(hours=-3))),
+    datetime.timedelta(-1, 2, 3),
+    Decimal("-1.50"),
+    Decimal("Infinity"),
+    uuid.UUID(int=2**128 - 1),
+    Path("/a\udc80/b"),
+    {Path("a"): {Decimal(1), uuid.UUID(int=1)}},
 ]
 
 
@@ -136,8 +151,38 @@ def message(value, *blobs, lengths=None):
         message({"$": "array", "type": "<U0", "shape": [2**40], "at": 0}, b""),
         message({"$": "frame", "columns": [], "index": {}, "names": {}}),
         message({"$": "series", "column": {"type": "eval"}, "index": {"names": []}, "name": 1}),
+        message({"$": "date", "fields": [2026, 1]}),
+        message({"$": "date", "fields": [2026, 1, True]}),
+        message({"$": "date", "fields": [2026, 1, {"$": "int", "hex": "f"}]}),
+        message({"$": "date", "fields": "abc"}),
+        message({"$": "date", "fields": [10**30, 1, 1]}),
+        message({"$": "datetime", "fields": [2026, 1, 1, 0, 0, 0, 0, 7]}),
+        message({"$": "time", "fields": [0, 0, 0, 0, 0], "zone": "../../etc/passwd"}),
+        message({"$": "time", "fields": [0, 0, 0, 0, 0], "zone": "/etc/localtime"}),
+        message({"$": "time", "fields": [0, 0, 0, 0, 0], "zone": "No/Where"}),
+        message({"$": "time", "fields": [0, 0, 0, 0, 0], "zone": "America"}),
+        message({"$": "time", "fields": [0, 0, 0, 0, 0], "zone": ["UTC"]}),
+        message({"$": "time", "fields": [0, 0, 0, 0, 0], "offset": 10**30}),
+        message({"$": "time", "fields": [0, 0, 0, 0, 0], "offset": "1"}),
+        message({"$": "timedelta", "fields": [10**12, 0, 0]}),
+        message({"$": "decimal", "text": "1e999999999"}),
+        message({"$": "decimal", "text": "0e999999999"}),
+        message({"$": "decimal", "text": "1" * 100_000}),
+        message({"$": "decimal", "text": "a"}),
+        message({"$": "decimal", "text": [0, [1], 1]}),
+        message({"$": "set", "items": [{"$": "decimal", "text": "sNaN"}]}),
+        message({"$": "uuid", "hex": "5"}),
+        message({"$": "uuid", "hex": 5}),
+        message({"$": "path", "text": ["/"]}),
+        message({"$": "image", "mode": "RGB", "size": [1, 1], "at": 0}, b"a"),
+        message({"$": "image", "mode": "P", "size": [1, 1], "at": 0}, b"a"),
+        message({"$": "image", "mode": "RGB", "size": [-1, -1], "at": 0}, b"abc"),
+        message({"$": "image", "mode": "RGB", "size": [2**40, 0, 0], "at": 0}, b""),
+        message({"$": "image", "mode": "RGB", "size": [1.0, 1], "at": 0}, b"abc"),
+        message({"$": "image", "mode": [], "size": [1, 1], "at": 0}, b"abc"),
+        message({"$": "Timestamp", "text": "2026", "zone": "dateutil//etc/passwd"}),
     ],
-    ids=range(24),
+    ids=range(54),
 )
 def test_malformed(data):
     with pytest.raises(ValueError, match=r"."):

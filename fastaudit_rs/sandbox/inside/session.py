@@ -11,9 +11,9 @@ from ... import AuditDenied, AuditLog, Policy
 from ..._native import MONITORING, _Child
 from ...results import Error
 from ...sessions import step
-from ...sessions.forms import NotData, message
+from ...sessions.forms import message
 from ...sessions.shown import Shown
-from ...sessions.values import pack, unpack
+from ...sessions.values import pack, packed_value, unpack
 from ..wire import DENIALS, Job
 from .channel import HostChannel, Message
 from .tools import HostTool, asking
@@ -169,12 +169,9 @@ class _Steps:
         try:
             self._channel.interruptible = True
             try:
-                value = pack(self._names[name], place=name)
+                value = packed_value(self._names[name], name)
             finally:
                 self._channel.interruptible = False
-            if len(value) > step.VALUE:
-                size, most = len(value) / (1 << 20), step.VALUE >> 20
-                raise NotData(f"{name} is too large: {size:.1f} MB, of at most {most} MB")
         except BaseException as error:
             self._channel.send("answer", number=number, failed=message(error, 1000))
             return

@@ -1,0 +1,204 @@
+"""Objects of the standard library and images by value, and objects of the host as data.
+
+Each is made anew from numbers and text that were looked at, by the class itself. Classes are bound
+here, before code of a guest can replace their modules.
+"""
+
+import dataclasses
+import enum
+import re
+import sys
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from decimal import Decimal
+from importlib import import_module as _package
+from pathlib import Path, PurePath
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from .forms import NotData, Packer, Unpacker
+
+#: Names of time zones, as the IANA has them, and differences from UTC: another name could make a
+#: library open any file.
+ZONE = re.compile(r"(?!dateutil)[A-Za-z][\w+-]*(/[\w+-]+){0,3}|UTC[+-][0-9:]+", re.ASCII)
+
+#: The characters of a decimal, and its greatest exponent: to write out one with more takes long.
+DIGITS, EXPONENT = 10_000, 10_000
+
+#: The modes of images whose pixels are passed, and the bytes of a pixel.
+MODES = {
+    **dict.fromkeys(("L",), 1),
+    **dict.fromkeys(("LA", "La", "I;16"), 2),
+    **dict.fromkeys(("RGB", "YCbCr", "LAB", "HSV"), 3),
+    **dict.fromkeys(("RGBA", "RGBa", "CMYK", "I", "F"), 4),
+}
+
+_DAY = ("year", "month", "day")
+_TIME = ("hour", "minute", "second", "microsecond", "fold")
+_SPAN = ("days", "seconds", "microseconds")
+_NUMBER: Any = vars(UUID)["int"].__get__
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def form_of_object(packer: Packer, value: Any, place: str) -> Any:
+    """Return the form of an object of these classes, or of theirs; ``None`` for any other."""
+    kind: Any = type(value)
+    if issubclass(kind, datetime):
+        zone = _zone_form(datetime, value, place)
+        return {"$": "datetime", "fields": _fields(datetime, (*_DAY, *_TIME), value), **zone}
+    if issubclass(kind, date):
+        return {"$": "date", "fields": _fields(date, _DAY, value)}
+    if issubclass(kind, time):
+        return {
+            "$": "time",
+            "fields": _fields(time, _TIME, value),
+            **_zone_form(time, value, place),
+        }
+    if issubclass(kind, timedelta):
+        return {"$": "timedelta", "fields": _fields(timedelta, _SPAN, value)}
+    if issubclass(kind, Decimal):
+        text = Decimal.__str__(value)
+        try:
+            decimal_of(text)
+        except ValueError as wrong:
+            raise NotData(f"{place[:200]}: {wrong}") from None
+        return {"$": "decimal", "text": text}
+    if issubclass(kind, UUID):
+        number: Any = _NUMBER(value)
+        if type(number) is int and 0 <= number < 1 << 128:
+            return {"$": "uuid", "hex": f"{number:032x}"}
+    if issubclass(kind, PurePath):
+        text = PurePath.__str__(value)
+        if issubclass(type(text), str):
+            return {"$": "path", "text": str.__str__(text)}
+    images: Any = sys.modules.get("PIL.Image")
+    if images is not None and isinstance(value, getattr(images, "Image", ())):
+        return _image_form(packer, value, place)
+    return None
+
+
+def _fields(base: Any, names: tuple[str, ...], value: Any) -> list[int]:
+    return [getattr(base, name).__get__(value) for name in names]
+
+
+def _zone_form(base: Any, value: Any, place: str) -> dict[str, Any]:
+    """The zone of a time: its name, or else the difference from UTC then, in microseconds."""
+    zone: tzinfo | None = base.tzinfo.__get__(value)
+    if zone is None:
+        return {}
+    for name in ("key", "zone"):
+        text = getattr(zone, name, None)
+        if type(text) is str and ZONE.fullmatch(text):
+            return {"zone": text}
+    offset = base.utcoffset(value)
+    if offset is None:
+        raise NotData(f"{place[:200]} has a time zone without a name or a difference from UTC")
+    return {"offset": timedelta.__floordiv__(offset, _MICROSECOND)}
+
+
+def _image_form(packer: Packer, image: Any, place: str) -> Any:
+    if image.mode in ("P", "PA", "1"):
+        has_alpha = image.mode == "PA" or "transparency" in image.info
+        image = image.convert("L" if image.mode == "1" else "RGBA" if has_alpha else "RGB")
+    if image.mode not in MODES:
+        raise NotData(f"{place[:200]} is an image of mode {image.mode}: pass .convert('RGB')")
+    width, height = image.size
+    at = packer.blob(image.tobytes())
+    return {"$": "image", "mode": image.mode, "size": [width, height], "at": at}
+
+
+def object_of(unpacker: Unpacker, kind: str, form: Any) -> Any:
+    """Make the object of a form."""
+    if kind == "datetime":
+        *fields, fold = _whole(form["fields"], 8)
+        return datetime(*fields, fold=fold).replace(tzinfo=_zone_of(form))
+    if kind == "date":
+        return date(*_whole(form["fields"], 3))
+    if kind == "time":
+        *fields, fold = _whole(form["fields"], 5)
+        return time(*fields, fold=fold).replace(tzinfo=_zone_of(form))
+    if kind == "timedelta":
+        return timedelta(*_whole(form["fields"], 3))
+    if kind == "decimal":
+        return decimal_of(_text(form["text"]))
+    if kind == "uuid":
+        return UUID(_text(form["hex"]))
+    if kind == "path":
+        return Path(_text(form["text"]))
+    return _made_image(unpacker, form)
+
+
+#: The kinds of forms that `object_of` reads.
+KINDS = frozenset(
+    ("datetime", "date", "time", "timedelta", "decimal", "uuid", "path", "image"),
+)
+
+
+def decimal_of(text: str) -> Decimal:
+    """Make a decimal of text; `ValueError` if it is none, or one that takes long to write out."""
+    if len(text) > DIGITS:
+        raise ValueError(f"a decimal has more than {DIGITS} digits")
+    try:
+        made = Decimal(text)
+    except ArithmeticError:
+        raise ValueError(f"{text[:50]!r} is no decimal") from None
+    if made.is_finite() and abs(made.adjusted()) > EXPONENT:
+        raise ValueError(f"a decimal has an exponent beyond {EXPONENT}")
+    return made
+
+
+def _whole(fields: Any, count: int) -> list[Any]:
+    if type(fields) is not list or len(fields) != count or any(type(x) is not int for x in fields):
+        raise ValueError("a date or a time with other fields")
+    return list(fields)
+
+
+def _text(text: Any) -> str:
+    if type(text) is not str:
+        raise ValueError("an object whose text is none")
+    return text
+
+
+def _zone_of(form: Any) -> tzinfo | None:
+    if "zone" in form:
+        name = zone_name(form["zone"])
+        try:
+            return ZoneInfo(name)
+        except (KeyError, OSError, ValueError):
+            raise ValueError(f"a time zone {name[:50]!r}, which is not known here") from None
+    if "offset" not in form:
+        return None
+    return timezone(timedelta(microseconds=_whole([form["offset"]], 1)[0]))
+
+
+def zone_name(name: Any) -> str:
+    """The name of a time zone, which leads to no file but that of the zone."""
+    if type(name) is not str or not ZONE.fullmatch(name):
+        raise ValueError(f"a time zone {str(name)[:50]!r}")
+    return name
+
+
+def _made_image(unpacker: Unpacker, form: Any) -> Any:
+    try:
+        images = _package("PIL.Image")
+    except ImportError:
+        raise ValueError("the package 'Pillow' is not installed here") from None
+    blob, mode = unpacker.blob(form["at"]), form["mode"]
+    width, height = _whole(form["size"], 2)
+    if width < 0 or height < 0 or width * height * MODES[mode] != len(blob):
+        raise ValueError("an image whose size is not that of its bytes")
+    return images.frombytes(mode, (width, height), bytes(blob))
+
+
+def data_of(value: Any) -> tuple[Any] | None:
+    """What the host's own object holds: a dataclass, a model or an enum as data."""
+    kind = type(value)
+    if isinstance(value, enum.Enum):
+        return (value.value,)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return ({field.name: getattr(value, field.name) for field in dataclasses.fields(value)},)
+    dump: Callable[[Any], Any] | None = getattr(kind, "model_dump", None)
+    if dump is not None and hasattr(kind, "__pydantic_validator__"):
+        return (dump(value),)
+    return None
