@@ -255,17 +255,6 @@ def _run_in(
 def _in_tool() -> bool:
     """True if a tool of the host runs here, with its rights, and not code of the guest."""
 
-def _tool_arguments(
-    name: str, parameters: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Copies of the arguments of a tool, by value; ``parameters`` has those by position first.
-
-    `TypeError` if one is no data, `ValueError` if they are too large, or nested too deep.
-    """
-
-def _tool_result(name: str, result: object) -> Any:
-    """A copy of the result of a tool, by value; raises as `_tool_arguments` does."""
-
 def _json_extent(data: bytes) -> tuple[int, int]:
     """The number of values in a JSON text, and their greatest depth, before it is read.
 
@@ -791,11 +780,12 @@ class Policy:
     def session(
         self,
         *,
-        tools: Mapping[str, Callable[..., Any]] | None = None,
+        tools: Mapping[str, Any] | Sequence[Any] | None = None,
         directory: _Path | None = None,
         timeout: float | None = None,
         output: int | str | None = "10M",
         snapshots: int = 8,
+        calls: int = 1000,
         monitor_calls: bool = True,
         **options: Any,
     ) -> Session:
@@ -808,12 +798,14 @@ class Policy:
         same methods and a process of its own.
 
         Args:
-            tools: Functions of the host that steps may call, by name, as if by `tool`.
+            tools: Functions of the host that steps may call, by name, as if by `tool`; or a list of
+                functions, and of tools of LangChain, Pydantic AI or smolagents.
             directory: Its first current directory, that of the process by default. If it is given,
                 ``'.'`` in the policy is it, and `Result.changed` has the files that change in it.
             timeout: The seconds that a step may take.
             output: The bytes that a step may write to standard output and error, each.
             snapshots: The number of states that `Session.snapshot` keeps at a time.
+            calls: The number of calls of tools that a step may make.
             monitor_calls: As in `guard`.
             **options: Other arguments of `guard`.
 
@@ -1043,9 +1035,12 @@ class Tool:
     """A function of the host that guarded code may call: made by `Policy.tool`.
 
     It runs with the host's rights, or under the policy that it was made with, and the guard is back
-    in force when it returns. Arguments and results are data, and copied: None, bool, int, float,
-    str, bytes, and lists, tuples and dicts of them, up to 16 MB, 1,048,576 values and 100 levels.
-    An instance of a subclass becomes one of the class itself; anything else is a ``TypeError``.
+    in force when it returns. Arguments and results are passed by value, up to 16 MB, 1,048,576
+    values and 90 levels: None, numbers, text, bytes, lists, tuples, dicts, sets, dates, decimals,
+    UUIDs, paths, arrays of numpy, frames of pandas, images of Pillow. An instance of a subclass
+    becomes one of the class itself; anything else is a ``TypeError``. The annotation of a parameter
+    says what the function gets: a dataclass made of a dictionary, a date of its text. Of
+    dataclasses, models and enums that the function returns the code gets the data.
     Python's own exceptions are made anew; of others the code that called gets a `ToolError`. No
     attribute leads to the function. Whoever has a tool can call it, also by importing its module.
     """
@@ -1054,6 +1049,8 @@ class Tool:
     __qualname__: str
     __signature__: Signature | None
 
+    schema: Final[dict[str, Any]]
+    """A JSON schema: ``name``, ``description``, and ``parameters``, the schema of its arguments."""
     _is_async: Final[bool]
     """True if calls of it are awaited."""
 

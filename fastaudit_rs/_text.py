@@ -83,3 +83,13 @@ def checked(max_chars: "Any") -> int:
     if max_chars < 1:
         raise ValueError(f"max_chars must be positive, not {max_chars}")
     return max_chars
+
+
+class AsText:
+    """Stands for an object in a signature, by its text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text

@@ -5,6 +5,7 @@ import base64
 import concurrent.futures
 import contextlib
 import inspect
+import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -18,6 +19,7 @@ from ..sandbox.host.sandbox import Sandbox
 from ..sessions.arguments import is_async, tools_of
 from ..sessions.base import Session, Tools
 from ..sessions.guest import RUNS_ON
+from ..sessions.typed import heading, structures
 
 #: Where code runs: in this process, under a guard, or in a sandbox, behind the kernel.
 Place = Literal["here", "sandbox"]
@@ -42,13 +44,11 @@ def described(tools: Tools | None) -> str:
     if tools:
         lines.append("It may call these functions:")
     for name, function in tools_of(tools).items():
-        try:
-            signature = str(inspect.signature(function))
-        except (TypeError, ValueError):
-            signature = "(...)"
         awaited = "await " if is_async(function) else ""
         text = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
-        lines.append(f"- {awaited}{name}{signature}{': ' if text else ''}{text}")
+        lines.append(f"- {awaited}{heading(name, function)}{': ' if text else ''}{text}")
+        for part, schema in structures(function).items():
+            lines.append(f"  {part}: {json.dumps(schema)}")
     return "\n".join(lines)
 
 

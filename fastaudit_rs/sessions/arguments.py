@@ -1,6 +1,5 @@
 """Arguments of sessions that are checked."""
 
-import inspect
 import keyword
 import re
 from collections.abc import Callable, Mapping
@@ -8,8 +7,10 @@ from pathlib import PurePath
 from typing import Any
 
 from .. import Policy, Tool
+from .foreign import function_of, own_name
 from .forms import NotData
-from .values import pack
+from .typed import GENERATOR, Typed, is_async_function, is_generator_function
+from .values import VALUE, pack
 
 
 def text_of(code: object) -> str:
@@ -31,33 +32,56 @@ def identifier(argument: str, name: object) -> str:
 
 
 def tools_of(given: object) -> dict[str, Callable[..., Any]]:
+    """Return tools by their names: `Tool`s as they are, anything else as what reads arguments."""
     if given is None:
         return {}
-    if not isinstance(given, Mapping):
-        several = given if isinstance(given, (list, tuple)) else (given,)
-        names = [getattr(one, "__name__", None) or type(one).__name__ for one in several]
-        pairs = ", ".join(f"{name!r}: {name}" for name in names[:3] if name.isidentifier())
+    if isinstance(given, Mapping):
+        pairs = list(given.items())
+    elif isinstance(given, (list, tuple)):
+        pairs = [(_own_name(number, one), one) for number, one in enumerate(given)]
+    else:
+        name = own_name(given)
+        pair = f"{{{name!r}: {name}}}" if name and name.isidentifier() else "{'name': function}"
         raise TypeError(
-            f"tools must be a mapping from names, not {type(given).__name__}: "
-            f"write {{{pairs or repr('name') + ': function'}}}"
+            f"tools must be a mapping from names, or a list, not {type(given).__name__}: "
+            f"write {pair}"
         )
     found: dict[str, Callable[..., Any]] = {}
-    for name, function in given.items():
-        found[identifier("tools", name)] = function
-        if not callable(function):
-            kind = type(function).__name__
-            raise TypeError(
-                f"tools[{name!r}] must be a function, not {kind}: variables= takes values"
-            )
+    for name, function in pairs:
+        if identifier("tools", name) in found:
+            raise ValueError(f"tools: two have the name {name!r}: write a mapping from names")
+        found[name] = _tool_of(name, function)
     return found
+
+
+def _own_name(number: int, one: object) -> str:
+    name = own_name(one)
+    if name is None or name == "<lambda>":
+        raise TypeError(
+            f"tools[{number}] is a {type(one).__name__} without a name: write {{'name': function}}"
+        )
+    return name
+
+
+def _tool_of(name: str, function: Any) -> Callable[..., Any]:
+    if isinstance(function, (Tool, Typed)):
+        return function
+    found = function_of(function, name)
+    if found is not None:
+        return found
+    if not callable(function):
+        kind = type(function).__name__
+        raise TypeError(f"tools[{name!r}] must be a function, not {kind}: variables= takes values")
+    if is_generator_function(function):
+        raise TypeError(f"tools[{name!r}]: {GENERATOR}")
+    return Typed(function, name)
 
 
 def is_async(function: object) -> bool:
     """True if calls of it are awaited."""
     if isinstance(function, Tool):
         return function._is_async
-    call = inspect.getattr_static(type(function), "__call__", None)
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+    return function.is_async if isinstance(function, Typed) else is_async_function(function)
 
 
 def variables_of(given: object) -> bytes:
@@ -71,11 +95,15 @@ def variables_of(given: object) -> bytes:
         )
     values = {identifier("variables", name): value for name, value in given.items()}
     try:
-        return pack(values, place="variables") if values else b""
+        packed = pack(values, place="variables", own=True) if values else b""
     except NotData as wrong:
         called = any(map(callable, values.values()))
-        instead = "tools= takes functions" if called else "data, arrays and frames can"
-        raise TypeError(f"{wrong}: {instead}") from None
+        raise TypeError(f"{wrong}{'; tools= takes functions' if called else ''}") from None
+    if len(packed) > VALUE:
+        raise ValueError(
+            f"variables must have at most {VALUE >> 20} MB, not {len(packed) >> 20} MB"
+        )
+    return packed
 
 
 def seconds(name: str, value: object) -> float | None:

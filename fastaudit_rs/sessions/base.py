@@ -7,9 +7,9 @@ import asyncio
 import codecs
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias, TypeVar
 
 from .._keywords import checked
 from ..results import Result
@@ -20,13 +20,17 @@ _Self = TypeVar("_Self", bound="Closing")
 #: The snapshots that a session keeps, unless it is told another number.
 SNAPSHOTS = 8
 
+#: The calls of tools that a step may make, unless it is told another number.
+CALLS = 1000
+
 #: The errors of a session that cannot run a step here or now, and of a snapshot that is no more.
 FOREIGN = "the session is one of another process: make one in this process"
 BUSY = "the session runs a step already: wait for its end, or call interrupt()"
 CLOSED = "the snapshot is closed: by its close(), or by reset() of the session"
 
-#: Tools: functions of the host that a step may call, by the names that it calls them by.
-Tools = Mapping[str, Callable[..., Any]]
+#: Tools: functions of the host, or tools of other agent packages, that a step may call, by the
+#: names that it calls them by; or a list of those that have names.
+Tools: TypeAlias = Mapping[str, Any] | Sequence[Any]
 
 
 #: The streams of a step.
@@ -63,6 +67,20 @@ class Pieces:
     def end(self) -> None:
         for name in NAMES:
             self.add(name, b"", final=True)
+
+
+class _OfHost:
+    """Marks a parameter that a model cannot give: it is in no JSON schema."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> NoReturn:
+        from pydantic_core import PydanticOmit
+
+        raise PydanticOmit
+
+
+#: Arguments of a step that a host gives, and no model that calls `Session.run` as a tool.
+_Variables: TypeAlias = Annotated[Mapping[str, object] | None, _OfHost()]
+_Tools: TypeAlias = Annotated[Tools | None, _OfHost()]
 
 
 class StepRequest:
@@ -105,8 +123,8 @@ class Session(Closing):
         self,
         code: str,
         *,
-        variables: Mapping[str, object] | None = None,
-        tools: Tools | None = None,
+        variables: _Variables = None,
+        tools: _Tools = None,
         timeout: float | None = None,
     ) -> Result:
         """Run a step, and wait for its end.
@@ -139,8 +157,8 @@ class Session(Closing):
         self,
         code: str,
         *,
-        variables: Mapping[str, object] | None = None,
-        tools: Tools | None = None,
+        variables: _Variables = None,
+        tools: _Tools = None,
         timeout: float | None = None,
     ) -> Result:
         """Run a step as `run` does, without stopping the event loop. Cancelling it interrupts it.
@@ -163,8 +181,8 @@ class Session(Closing):
         self,
         code: str,
         *,
-        variables: Mapping[str, object] | None = None,
-        tools: Tools | None = None,
+        variables: _Variables = None,
+        tools: _Tools = None,
         timeout: float | None = None,
     ) -> "Stream":
         """Run a step as `arun` does, and have its output as it comes.

@@ -20,6 +20,7 @@ from . import step
 from .arguments import count, identifier, is_async, seconds, size, tools_of
 from .base import (
     BUSY,
+    CALLS,
     CLOSED,
     FOREIGN,
     SNAPSHOTS,
@@ -35,6 +36,7 @@ from .coroutines import Caller, Coroutines
 from .guest import Guest, Running, StepJob, awaited, wait
 from .output import Capture, of_host
 from .state import StepQueue
+from .tool_values import Budget
 from .values import unpack
 
 #: The denials of a step that are told, as in the log of a guard.
@@ -66,6 +68,7 @@ class HereSession(Session):
         timeout: float | None = None,
         output: int | str | None = "10M",
         snapshots: int = SNAPSHOTS,
+        calls: int = CALLS,
         monitor_calls: bool = MONITORING,
         on_denied: Callable[[AuditDenied], object] | None = None,
         **options: Any,
@@ -79,6 +82,7 @@ class HereSession(Session):
         self._most = None if output is None else size("output", output)
         self._most_snapshots = count("snapshots", snapshots)
         self._snapshots = itertools.count()
+        self._budget = Budget(count("calls", calls, 1))
         self._caller = Caller()
         self._denials = denials = _Denials()
 
@@ -122,12 +126,10 @@ class HereSession(Session):
             if is_async(function):
                 if self._coroutines is None:
                     self._coroutines = Coroutines(self._caller)
-                called = self._coroutines.in_host(function)
-                made[name] = self._policy.tool(called, name=name)
+                called = self._coroutines.in_host(self._budget.counted(function))
             else:
-                # It checks the function.
-                self._policy.tool(function, name=name)
-                made[name] = self._policy.tool(self._caller.run(function), name=name)
+                called = self._caller.run(self._budget.counted(function))
+            made[name] = self._policy.tool(called, name=name)
         return made
 
     def _held(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,6 +172,7 @@ class HereSession(Session):
             if self._coroutines is not None:
                 serve(self._coroutines)
             self._caller.context = contextvars.copy_context()
+            self._budget.begin()
             guest, steps = self._guest, self._steps
 
             def work() -> step.Outcome:

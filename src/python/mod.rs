@@ -61,7 +61,7 @@ mod _native {
             own_directory,
         },
         tool::Tool,
-        tool_function::{in_tool, run_in, tool_arguments, tool_result},
+        tool_function::{in_tool, run_in},
     };
     #[pymodule_export]
     use super::configuration::{

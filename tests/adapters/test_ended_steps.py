@@ -147,8 +147,13 @@ def test_a_description_tells_of_functions():
     assert told[-2] == "- most(...): Do something."
     assert told[-1] == "- plain(a, *b)"
     assert "functions" not in described(None)
-    with pytest.raises(TypeError, match="tools must be a mapping from names, not list"):
-        described([ask])
+    assert described([ask]).splitlines()[-1] == told[-3]
+    with pytest.raises(TypeError, match="tools must be a mapping .*write {'ask': ask}"):
+        described(ask)
+    with pytest.raises(TypeError, match=r"tools\[1\] is a function without a name"):
+        described([ask, lambda: 1])
+    with pytest.raises(ValueError, match="two have the name 'ask'"):
+        described([ask, ask])
 
 
 @pytest.mark.parametrize("module", ["smolagents", "langchain", "pydantic_ai"])

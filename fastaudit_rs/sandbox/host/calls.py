@@ -10,19 +10,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ... import AuditDenied, Policy
-from ..._native import _tool_result
 from ...approvals import Approvals
 from ...sessions.arguments import is_async, seconds
 from ...sessions.forms import class_name, message
-from ...sessions.values import pack, unpack
+from ...sessions.tool_values import DATA, Budget, arguments, packed_result
+from ...sessions.typed import formatted, shown_signature
+from ...sessions.values import pack
 from ..wire import encode
 from .channel import Channel
 
 #: The characters of an error's text that are told.
 TEXT = 10_000
-
-#: The bytes that the arguments of a call may have, and its result.
-DATA = 16 << 20
 
 #: The bytes of answers that may wait to be read: they take memory of the host.
 UNREAD = 128 << 20
@@ -37,8 +35,8 @@ def told(tools: Mapping[str, Callable[..., Any]]) -> list[dict[str, Any]]:
 
 def _described(name: str, function: Callable[..., Any]) -> dict[str, Any]:
     parameters = returns = None
-    with contextlib.suppress(TypeError, ValueError):
-        signature = inspect.signature(function)
+    signature = shown_signature(function)
+    if signature is not None:
         parameters = [
             (
                 one.name,
@@ -51,17 +49,16 @@ def _described(name: str, function: Callable[..., Any]) -> dict[str, Any]:
         returns = _annotation(signature.return_annotation)
     return {
         "name": name,
-        "doc": inspect.getdoc(function),
+        "doc": function.__doc__ and inspect.cleandoc(function.__doc__),
         "parameters": parameters,
         "returns": returns,
         "is_async": is_async(function),
+        "schema": getattr(function, "schema", None),
     }
 
 
 def _annotation(given: object) -> str | None:
-    if given is EMPTY:
-        return None
-    return given if isinstance(given, str) else inspect.formatannotation(given)
+    return None if given is EMPTY else formatted(given)
 
 
 #: A function that is asked before an operation is denied.
@@ -81,7 +78,7 @@ class Calls:
         channel: Channel,
         tools: Mapping[str, Callable[..., Any]],
         loop: Callable[[], asyncio.AbstractEventLoop],
-        most: int,
+        budget: Budget,
         on_ask: Ask | None,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -92,7 +89,8 @@ class Calls:
         self._channel = channel
         self._is_stopped = is_stopped
         self._loop = loop
-        self._left = self._most = most
+        self._budget = budget
+        budget.begin()
         self._running: set[concurrent.futures.Future[Any]] = set()
 
     def obey(self, head: dict[str, Any], body: memoryview) -> None:
@@ -104,12 +102,10 @@ class Calls:
         function = self._on_ask if is_ask else self._tools.get(name)
         # One that is interrupted may call tools as it ends.
         call = _Call(number, name, ends=not (is_ask or self._is_stopped()))
-        self._left -= 1
         try:
+            self._budget.take()
             if function is None:
                 raise NameError(f"there is no tool {name[:100]!r}")
-            if self._left < 0:
-                raise RuntimeError(f"more than {self._most} calls of tools in a step")
             if self._channel.unread() > UNREAD:
                 raise RuntimeError(_UNREAD)
             if len(body) > DATA:
@@ -117,7 +113,7 @@ class Calls:
             if is_ask:
                 args, kwargs = [AuditDenied.from_dict(head["denied"])], dict[str, Any]()
             else:
-                args, kwargs = _arguments(body)
+                args, kwargs = arguments(body)
             if is_async(function):
                 self._start(call, function, args, kwargs)
                 return
@@ -156,9 +152,7 @@ class Calls:
 
     def _answer(self, call: _Call, value: object) -> None:
         try:
-            data = pack(_tool_result(call.name, value), arrays=False)
-            if len(data) > DATA:
-                raise ValueError(f"tool {call.name!r}: its result has more than {DATA >> 20} MB")
+            data = packed_result(call.name, value)
         except Exception as error:
             self._fail(call, error)
         else:
@@ -190,13 +184,6 @@ class Calls:
         """Cancel the calls that have not ended: their step has."""
         for future in list(self._running):
             future.cancel()
-
-
-def _arguments(body: memoryview) -> tuple[list[Any], dict[str, Any]]:
-    args, kwargs = unpack(body, arrays=False)
-    if type(args) is list and type(kwargs) is dict and all(type(name) is str for name in kwargs):
-        return args, kwargs
-    raise ValueError("malformed arguments")
 
 
 def _args(error: BaseException) -> list[Any]:

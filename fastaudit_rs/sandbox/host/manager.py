@@ -15,12 +15,12 @@ from ... import AuditDenied, Policy
 from ..._keywords import checked
 from ...results import Result
 from ...sessions.arguments import count, policy_of
-from ...sessions.base import SNAPSHOTS, Closing, Tools
+from ...sessions.base import CALLS, SNAPSHOTS, Closing, Tools
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import copies
 from .files import remove_own
-from .sandbox import CALLS, Sandbox, check_backend
+from .sandbox import Sandbox, check_backend
 from .setup import absolute
 
 if TYPE_CHECKING:

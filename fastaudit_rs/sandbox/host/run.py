@@ -15,6 +15,7 @@ from ..._native import _json_extent
 from ...results import Error, Result
 from ...sessions.base import Pieces
 from ...sessions.coroutines import HostLoop
+from ...sessions.tool_values import Budget
 from ..limits import keep
 from ..wire import DENIALS, REPORT, Job, Malformed, decode
 from .calls import Ask, Calls
@@ -232,7 +233,7 @@ def run(
                 stack.callback(own.close)
                 loop = request.loop
                 made = own if loop is None else lambda: loop
-                watched.calls = Calls(process.channel, {}, made, QUESTIONS, on_ask)
+                watched.calls = Calls(process.channel, {}, made, Budget(QUESTIONS), on_ask)
             result = watched.result(begun)
         except BaseException:
             worker.end()

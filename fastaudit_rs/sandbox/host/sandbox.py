@@ -18,7 +18,7 @@ from ... import AuditDenied, AuditLog, Policy
 from ..._keywords import checked
 from ...results import Result
 from ...sessions.arguments import policy_of
-from ...sessions.base import SNAPSHOTS, Tools
+from ...sessions.base import CALLS, SNAPSHOTS, Tools
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import cgroup
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from .session import SandboxSession
 
 SESSION = ("fastaudit_rs.sandbox.inside.session",)
-
-CALLS = 1000
 
 
 @checked("Sandbox")

@@ -27,6 +27,7 @@ from ...sessions.base import (
     Tools,
 )
 from ...sessions.coroutines import HostLoop
+from ...sessions.tool_values import Budget
 from ...sessions.values import unpack
 from ..limits import KILLED
 from ..wire import encode
@@ -42,9 +43,6 @@ from .session_process import Process
 
 #: The time for a step to leave when its session is closed, in seconds.
 PATIENCE = 3.0
-
-#: The bytes that the variables of a step may have.
-VARIABLES = 64 << 20
 
 #: The message where all processes of a session have ended.
 SNAPSHOT_LOST = "the snapshots have ended with the session's process: reset() begins anew"
@@ -84,7 +82,7 @@ class SandboxSession(Session):
         self._seconds = usual if timeout is None else seconds("timeout", timeout)
         self._undo_depth = count("undo_depth", undo_depth)
         self._most_snapshots = count("snapshots", snapshots)
-        self._calls = count("calls", calls, 1)
+        self._budget = Budget(count("calls", calls, 1))
         self._busy = threading.Lock()
         #: The number of the last question, and that of the last step since the beginning.
         self._number = self._steps = 0
@@ -301,11 +299,6 @@ class SandboxSession(Session):
         on_output: Callable[[Output], None] | None = None,
         cancelled: threading.Event | None = None,
     ) -> Result:
-        size = len(request.variables)
-        if size > VARIABLES:
-            raise ValueError(
-                f"variables must have at most {VARIABLES >> 20} MB, not {size >> 20} MB"
-            )
         limit = self._seconds if request.timeout is None else request.timeout
         with self._free():
             self._check_process()
@@ -324,7 +317,7 @@ class SandboxSession(Session):
                     process.channel,
                     self._tools,
                     loop,
-                    self._calls,
+                    self._budget,
                     self._on_ask,
                     exchange.is_stopped,
                 )

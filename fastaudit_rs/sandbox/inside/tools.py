@@ -6,21 +6,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ... import AuditDenied, Policy
-from ..._native import _tool_arguments
+from ..._text import AsText
 from ...approvals import _UpTo
 from ...denied import ToolError
-from ...sessions.values import pack, unpack
+from ...sessions.tool_values import packed_arguments, result
+from ...sessions.values import unpack
 from .channel import HostChannel, Message
-
-
-class _Text:
-    """A default or an annotation of the host's, by its text."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __repr__(self) -> str:
-        return self._text
 
 
 class HostTool:
@@ -40,13 +31,13 @@ class HostTool:
             _channel=channel,
             _is_async=is_async,
             _parameters=_by_position(parameters or []),
+            schema=told["schema"],
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it: the host does. A coroutine is awaited."""
         name = self.__name__
-        copies, named = _tool_arguments(name, self._parameters, args, kwargs)
-        packed = pack([list(copies), named], arrays=False)
+        packed = packed_arguments(name, self._parameters, args, kwargs)
         if self._is_async:
             return self._awaited(packed)
         return _result(name, self._channel.call("call", packed, name=name))
@@ -81,7 +72,7 @@ def _signature(parameters: list[Any], returns: str | None) -> inspect.Signature:
 
 
 def _as_text(text: str | None) -> object:
-    return inspect.Signature.empty if text is None else _Text(text)
+    return inspect.Signature.empty if text is None else AsText(text)
 
 
 def asking(channel: HostChannel, most: Policy | None) -> Callable[[AuditDenied], object]:
@@ -100,11 +91,10 @@ def _result(name: str, answer: Message) -> Any:
     head, body, _ = answer
     if head.get("interrupts"):
         raise KeyboardInterrupt
-    value = unpack(body, arrays=False, own=True)
     error = head.get("error")
     if error is None:
-        return value
-    raise _error(name, error, value)
+        return result(body)
+    raise _error(name, error, unpack(body, arrays=False, own=True))
 
 
 def _error(name: str, error: dict[str, Any], value: Any) -> BaseException:
@@ -117,6 +107,7 @@ def _error(name: str, error: dict[str, Any], value: Any) -> BaseException:
             return kind(*value)
         except Exception:
             pass
-    raised = ToolError(f"{error['kind']}: {error['message']}")
+    text = f": {error['message']}" if error["message"] else ""
+    raised = ToolError(f"{error['kind'].rpartition('.')[2]}{text}")
     raised.tool, raised.kind = name, error["kind"]
     return raised

@@ -27,6 +27,7 @@ pub struct Tool {
     is_async: bool,
     doc: Option<Py<PyAny>>,
     signature: Option<Py<PyAny>>,
+    schema: Py<PyAny>,
 }
 
 impl Tool {
@@ -55,6 +56,9 @@ impl Tool {
         let config = options.some("policy").map(config_of).transpose()?;
         let signature = read_signature(function)?;
         tool_function::prepare(py)?;
+        let prepare = calling::import(py, "fastaudit_rs.sessions.typed")?.attr("prepared")?;
+        let prepared = prepare.invoke((function, &name, raw), None)?;
+        let (called, schema): (Py<PyAny>, Py<PyAny>) = prepared.extract()?;
         contextvars::install_copies(py)?;
         tool_rights::note_tool();
         let (signature, parameters) = match signature {
@@ -65,8 +69,9 @@ impl Tool {
             is_async: is("iscoroutinefunction")?,
             doc: own_doc(function)?,
             signature,
+            schema,
             function: Arc::new(Function {
-                function: function.clone().unbind(),
+                function: called,
                 name: name.unbind(),
                 parameters,
                 raw,
@@ -114,13 +119,13 @@ impl Tool {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (py, tool) = (slf.py(), &slf.get().function);
-        let (args, kwargs) = tool.given(args, kwargs)?;
+        let given = tool.given(args, kwargs)?;
         let rights = tool.rights(py)?;
         if slf.get().is_async {
-            let awaitable = ToolAwaitable::new(Arc::clone(tool), args, kwargs, rights);
+            let awaitable = ToolAwaitable::new(Arc::clone(tool), given, rights);
             return Ok(Bound::new(py, awaitable)?.into_any());
         }
-        let call = || calling::call(tool.function.bind(py), &args, kwargs.as_ref());
+        let call = || tool.call(py, &given);
         let Some(mut rights) = rights else {
             let result = call().and_then(|result| tool.result(result));
             return result.map_err(|error| {
@@ -161,6 +166,13 @@ impl Tool {
         let signature = self.signature.as_ref();
         let copy = signature.map(|signature| signature.bind(py).invoke_method0("replace"));
         copy.transpose()
+    }
+
+    #[doc = doc!("Tool.schema")]
+    #[getter]
+    fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let copy = Copier::default().copy(self.schema.bind(py));
+        copy.map_err(|refused| refused.error("schema", "it"))
     }
 
     #[doc = doc!("Tool._is_async")]

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyTuple;
 
-use crate::python::api::tool_function::{self, Function};
+use crate::python::api::tool_function::{self, Function, Given};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::{intern, lock};
@@ -22,7 +22,7 @@ pub struct ToolAwaitable {
 
 enum State {
     /// It has not begun.
-    Given(Py<PyTuple>, Option<Py<PyDict>>, Option<Rights>),
+    Given(Given, Option<Rights>),
     /// It rests.
     Suspended(Py<PyAny>, Option<Rights>),
     Running,
@@ -36,14 +36,8 @@ enum Step<'py> {
 }
 
 impl ToolAwaitable {
-    pub fn new(
-        tool: Arc<Function>,
-        args: Bound<'_, PyTuple>,
-        kwargs: Option<Bound<'_, PyDict>>,
-        rights: Option<Rights>,
-    ) -> Self {
-        let state = State::Given(args.unbind(), kwargs.map(Bound::unbind), rights);
-        Self { tool, state: Mutex::new(state) }
+    pub fn new(tool: Arc<Function>, given: Given, rights: Option<Rights>) -> Self {
+        Self { tool, state: Mutex::new(State::Given(given, rights)) }
     }
 
     fn set(&self, state: State) {
@@ -61,7 +55,7 @@ impl ToolAwaitable {
             Err(PyRuntimeError::new_err(text))
         };
         let (coroutine, given, mut rights) = match before {
-            State::Given(args, kwargs, rights) => (None, Some((args, kwargs)), rights),
+            State::Given(given, rights) => (None, Some(given), rights),
             State::Suspended(coroutine, rights) => (Some(coroutine), None, rights),
             State::Running => return wrong(State::Running, "its call is being awaited already"),
             State::Over if matches!(step, Step::Close) => {
@@ -73,16 +67,14 @@ impl ToolAwaitable {
         let is_closing = matches!(step, Step::Close);
         let mut kept = coroutine;
         let mut run = || -> PyResult<Bound<'py, PyAny>> {
-            if let Some((args, kwargs)) = &given {
+            if let Some(given) = &given {
                 match &step {
                     Step::Send(_) => {}
                     // Nothing of it has run.
                     Step::Throw(error) => return Err(error.clone_ref(py)),
                     Step::Close => return Ok(py.None().into_bound(py)),
                 }
-                let kwargs = kwargs.as_ref().map(|kwargs| kwargs.bind(py));
-                let made = calling::call(tool.function.bind(py), args.bind(py), kwargs)?;
-                kept = Some(made.unbind());
+                kept = Some(tool.call(py, given)?.unbind());
             }
             let Some(coroutine) = &kept else {
                 return Err(PyRuntimeError::new_err("no coroutine"));

@@ -14,8 +14,22 @@ use crate::python::guard::tool_scope::Rights;
 use crate::python::values::by_value::{self, Copier};
 use crate::python::values::errors;
 
-/// The other way to hand an object over.
-const OR_RAW: &str = ", or make the tool with raw=True";
+/// The module that hands over what is no plain data, and its functions: they pack arguments, call
+/// the function with them, and hand a result over.
+const VALUES: &str = "fastaudit_rs.sessions.tool_values";
+static PACKED: Once<Py<PyAny>> = Once::new();
+static CALLED: Once<Py<PyAny>> = Once::new();
+static HANDED_OVER: Once<Py<PyAny>> = Once::new();
+
+fn of_values<'py>(
+    py: Python<'py>,
+    kept: &'static Once<Py<PyAny>>,
+    name: &str,
+) -> PyResult<&'py Bound<'py, PyAny>> {
+    let function =
+        kept.get_or_try_init(py, || PyResult::Ok(calling::import(py, VALUES)?.attr(name)?.unbind()));
+    Ok(function?.bind(py))
+}
 
 pub struct Function {
     pub function: Py<PyAny>,
@@ -42,20 +56,55 @@ impl Function {
         Rights::new(py, &self.name, self.config.as_ref())
     }
 
-    /// The arguments that the function gets.
+    /// The arguments that the function gets; packed ones in their place, where they are no plain data.
+    /// Code of the guest may run: it is guarded.
     ///
     /// # Errors
-    /// `TypeError` for objects that are no data, `ValueError` for too much of it.
-    pub fn given<'py>(
+    /// `TypeError` for objects that cannot be passed by value, `ValueError` for too much.
+    pub fn given(
         &self,
-        args: &Bound<'py, PyTuple>,
-        kwargs: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<(Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>)> {
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Given> {
         let py = args.py();
         if self.raw || (kwargs.is_none() && by_value::are_constant(args)) {
-            return Ok((args.clone(), kwargs.cloned()));
+            return Ok(Given::plain(args.clone(), kwargs.cloned()));
         }
-        copied(|| self.told(py), &self.parameters, args, kwargs)
+        match copied(args, kwargs) {
+            Ok((args, kwargs)) => Ok(Given::plain(args, kwargs)),
+            Err((refused, _)) if refused.is_of_class() => {
+                let pack = of_values(py, &PACKED, "packed_arguments")?;
+                let kwargs = kwargs.map_or_else(|| PyDict::new(py), Bound::clone);
+                let packed = pack.invoke((&self.name, &self.parameters, args, kwargs), None)?;
+                Ok(Given::Packed(packed.unbind()))
+            }
+            Err((refused, at)) => Err(refused.error(&self.told(py), &self.told_place(at))),
+        }
+    }
+
+    fn told_place(&self, at: Place) -> String {
+        match at {
+            Place::Position(index) => {
+                let mut by_position =
+                    self.parameters.iter().take_while(|name| !name.starts_with('*'));
+                by_position.nth(index).map_or_else(|| format!("args[{index}]"), String::clone)
+            }
+            Place::Name(name) => name,
+        }
+    }
+
+    /// Calls the function.
+    pub fn call<'py>(&self, py: Python<'py>, given: &Given) -> PyResult<Bound<'py, PyAny>> {
+        let function = self.function.bind(py);
+        match given {
+            Given::Plain(args, kwargs) => {
+                let kwargs = kwargs.as_ref().map(|kwargs| kwargs.bind(py));
+                calling::call(function, args.bind(py), kwargs)
+            }
+            Given::Packed(packed) => {
+                of_values(py, &CALLED, "called")?.invoke((function, packed), None)
+            }
+        }
     }
 
     /// The result that the caller gets.
@@ -63,31 +112,51 @@ impl Function {
         if self.raw {
             return Ok(result);
         }
-        let copy = Copier::default().copy(&result);
-        copy.map_err(|refused| refused.error(&self.told(result.py()), "its result", OR_RAW))
+        let py = result.py();
+        match Copier::default().copy(&result) {
+            Err(refused) if refused.is_of_class() => {
+                of_values(py, &HANDED_OVER, "handed_over")?.invoke((&self.name, result), None)
+            }
+            copy => copy.map_err(|refused| refused.error(&self.told(py), "its result")),
+        }
     }
 }
 
-/// Copies of arguments. `of` makes the beginning of messages, `parameters` the names of those by position.
+/// The arguments of a call.
+pub enum Given {
+    Plain(Py<PyTuple>, Option<Py<PyDict>>),
+    /// Bytes.
+    Packed(Py<PyAny>),
+}
+
+impl Given {
+    fn plain(args: Bound<'_, PyTuple>, kwargs: Option<Bound<'_, PyDict>>) -> Self {
+        Self::Plain(args.unbind(), kwargs.map(Bound::unbind))
+    }
+}
+
+/// The place of an argument.
+enum Place {
+    Position(usize),
+    Name(String),
+}
+
+type Copies<'py> = (Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>);
+
+/// Copies of arguments, if they are plain data.
 fn copied<'py>(
-    of: impl Fn() -> String,
-    parameters: &[String],
     args: &Bound<'py, PyTuple>,
     kwargs: Option<&Bound<'py, PyDict>>,
-) -> PyResult<(Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>)> {
+) -> Result<Copies<'py>, (by_value::NotCopied, Place)> {
     let py = args.py();
     let mut copier = Copier::default();
     let mut copies = Vec::with_capacity(args.len());
     for (index, arg) in args.iter().enumerate() {
-        let copy = copier.copy(&arg).map_err(|refused| {
-            let mut by_position = parameters.iter().take_while(|name| !name.starts_with('*'));
-            let name = by_position.nth(index);
-            let name = name.map_or_else(|| format!("args[{index}]"), String::clone);
-            refused.error(&of(), &name, "")
-        });
-        copies.push(copy?);
+        let copy = copier.copy(&arg);
+        copies.push(copy.map_err(|refused| (refused, Place::Position(index)))?);
     }
-    let args = PyTuple::new(py, copies)?;
+    let failed = |error: PyErr| (error.into(), Place::Position(0));
+    let args = PyTuple::new(py, copies).map_err(failed)?;
     let Some(kwargs) = kwargs else {
         return Ok((args, None));
     };
@@ -95,32 +164,12 @@ fn copied<'py>(
     for (name, value) in kwargs.iter() {
         let told = |refused: by_value::NotCopied| {
             let name = name.cast::<PyString>().map(|name| name.to_string_lossy().into_owned());
-            refused.error(&of(), &name.unwrap_or_default(), "")
+            (refused, Place::Name(name.unwrap_or_default()))
         };
         let value = copier.copy(&value).map_err(told)?;
-        copies.set_item(copier.copy(&name).map_err(told)?, value)?;
+        copies.set_item(copier.copy(&name).map_err(told)?, value).map_err(failed)?;
     }
     Ok((args, Some(copies)))
-}
-
-#[doc = doc!("_tool_arguments")]
-#[pyfunction]
-#[pyo3(name = "_tool_arguments")]
-pub fn tool_arguments<'py>(
-    name: &str,
-    parameters: Vec<String>,
-    args: &Bound<'py, PyTuple>,
-    kwargs: &Bound<'py, PyDict>,
-) -> PyResult<(Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>)> {
-    copied(|| format!("tool '{name}'"), &parameters, args, Some(kwargs))
-}
-
-#[doc = doc!("_tool_result")]
-#[pyfunction]
-#[pyo3(name = "_tool_result")]
-pub fn tool_result<'py>(name: &str, result: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let copy = Copier::default().copy(result);
-    copy.map_err(|refused| refused.error(&format!("tool '{name}'"), "its result", ""))
 }
 
 #[doc = doc!("_in_tool")]
@@ -164,6 +213,10 @@ const LOGGER: &str = "fastaudit_rs.tools";
 
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     denial::prepare(py)?;
+    // Before any code of a guest runs.
+    of_values(py, &PACKED, "packed_arguments")?;
+    of_values(py, &CALLED, "called")?;
+    of_values(py, &HANDED_OVER, "handed_over")?;
     class(py).map(|_| ())
 }
 
@@ -277,7 +330,7 @@ fn qualified_name(class: &Bound<'_, PyType>) -> PyResult<String> {
     };
     let own = text("__qualname__")?;
     Ok(match text("__module__") {
-        Ok(module) if module != "builtins" => format!("{module}.{own}"),
+        Ok(module) if module != "builtins" && module != "__main__" => format!("{module}.{own}"),
         _ => own,
     })
 }

@@ -16,7 +16,6 @@ const MOST_BYTES: usize = 16 << 20;
 const MOST_VALUES: usize = 1 << 20;
 /// The levels of lists, tuples and dicts.
 const DEEPEST: usize = 100;
-const VOWELS: [char; 10] = ['a', 'e', 'i', 'o', 'u', 'A', 'E', 'I', 'O', 'U'];
 
 #[derive(Default)]
 pub struct Copier {
@@ -31,8 +30,8 @@ pub struct NotCopied {
 }
 
 enum Reason {
-    /// It is no data: the name of its class, and the way to write it as data.
-    Class(String, &'static str),
+    /// It is no plain data: the name of its class.
+    Class(String),
     /// It is too large, or nested too deep.
     Limit(String),
     Cycle,
@@ -55,8 +54,13 @@ impl NotCopied {
         self
     }
 
-    /// `of` begins the text, `name` names the value, `otherwise` is another way to hand it over.
-    pub fn error(self, of: &str, name: &str, otherwise: &str) -> PyErr {
+    /// Returns whether it is no plain data.
+    pub fn is_of_class(&self) -> bool {
+        matches!(self.reason, Reason::Class(_))
+    }
+
+    /// `of` begins the text, `name` names the value.
+    pub fn error(self, of: &str, name: &str) -> PyErr {
         let mut name = name.to_owned();
         for step in self.path.iter().rev().take(8) {
             name.push_str(step);
@@ -65,18 +69,8 @@ impl NotCopied {
             name.push('…');
         }
         match self.reason {
-            Reason::Class(class, call) => {
-                let way = match call {
-                    "" => format!(
-                        " (None, bool, int, float, str, bytes, list, tuple, dict){otherwise}"
-                    ),
-                    call => format!(": {call}({name})"),
-                };
-                let article = match class.starts_with(VOWELS) {
-                    true => "an",
-                    false => "a",
-                };
-                PyTypeError::new_err(format!("{of}: {name} is {article} {class}; pass data{way}"))
+            Reason::Class(class) => {
+                PyTypeError::new_err(format!("{of}: {name} is no plain data: a {class}"))
             }
             Reason::Limit(text) => PyValueError::new_err(format!("{of}: {name} {text}")),
             Reason::Cycle => PyValueError::new_err(format!("{of}: {name} holds itself")),
@@ -157,8 +151,7 @@ impl Copier {
             || object.is_instance_of::<PyDict>();
         if !is_container {
             let class = raw::class_name(object);
-            let instead = instead_of(&class);
-            return Err(NotCopied::because(Reason::Class(class, instead)));
+            return Err(NotCopied::because(Reason::Class(class)));
         }
         self.take(8)?;
         let address = object.as_ptr() as usize;
@@ -192,7 +185,7 @@ impl Copier {
                 if !is_hashable(&key) {
                     // It was a key by a hash of its own.
                     let class = raw::class_name(&key);
-                    return Err(at_keys(NotCopied::because(Reason::Class(class, ""))));
+                    return Err(at_keys(NotCopied::because(Reason::Class(class))));
                 }
                 let value = self.copy_below(&value, above);
                 let value = value.map_err(|refused| refused.at(format!("[{}]", shown(&key))))?;
@@ -260,18 +253,5 @@ fn shown(key: &Bound<'_, PyAny>) -> String {
             key.to_string()
         }
         Err(_) => "…".to_owned(),
-    }
-}
-
-fn instead_of(class: &str) -> &'static str {
-    match class {
-        "PosixPath" | "WindowsPath" | "PurePosixPath" | "PureWindowsPath" | "Path" | "UUID"
-        | "datetime" | "date" | "Decimal" => "str",
-        "set" | "frozenset" | "dict_keys" | "dict_values" | "generator" | "range" | "deque" => {
-            "list"
-        }
-        "bytearray" | "memoryview" => "bytes",
-        "mappingproxy" => "dict",
-        _ => "",
     }
 }

@@ -1,0 +1,395 @@
+"""Annotations of a host's functions: what data become by them, and their JSON schemas.
+
+What a guest gives is data of exact classes already (`values`). A reader makes of it what the
+annotation names, or says what is wrong. Built-in classes, collections of others, unions, literals,
+enums, and what `objects` passes are read here; dataclasses, models and the like by pydantic.
+"""
+
+import collections.abc
+import contextlib
+import enum
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import PurePath
+from typing import Any, Literal, NoReturn, TypeVar, Union
+from uuid import UUID
+
+from .objects import decimal_of
+
+#: The errors of pydantic that are told, and the values that a message lists.
+ERRORS, LISTED = 3, 10
+
+Json = dict[str, Any]
+
+
+class Unknown(TypeError):
+    """An annotation that says nothing of how data become it."""
+
+
+class Wrong(Exception):
+    """Data that are not what an annotation names."""
+
+    def __init__(self, kind: type[Exception], text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads data as what an annotation names."""
+
+    #: Makes the value; gets its place for errors: ``items[0]``.
+    read: Callable[[Any, str], Any]
+    #: What it is called in errors: "an int".
+    name: str
+    schema: Json = field(default_factory=dict)
+    #: True if a value is of this class as it is: unions look at this first.
+    is_exact: Callable[[Any], bool] = lambda value: False
+
+
+def reader(annotation: Any) -> Reader | None:
+    """Return the reader of an annotation; ``None`` if all data are what it names.
+
+    Raises:
+        Unknown: Nobody can tell how data become it.
+        ImportError: It is one of those that pydantic reads, which is not installed.
+    """
+    if annotation is Any or annotation is object or isinstance(annotation, TypeVar):
+        return None
+    if annotation is None or annotation is type(None):
+        return _exact(type(None), "None", {"type": "null"})
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return _annotated(annotation)
+    if origin in (Union, types.UnionType):
+        return _union(typing.get_args(annotation))
+    if origin is Literal:
+        return _literal(typing.get_args(annotation))
+    if hasattr(annotation, "__supertype__"):
+        return reader(annotation.__supertype__)
+    kind = annotation if origin is None else origin
+    if not isinstance(kind, type):
+        return _by_pydantic(annotation)
+    if kind in _COLLECTIONS:
+        return _collection(_COLLECTIONS[kind], typing.get_args(annotation))
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    if issubclass(kind, enum.Enum):
+        return _enum(kind)
+    if issubclass(kind, PurePath):
+        return _made(kind, "a path", {"type": "string", "format": "path"}, str, kind)
+    return _of_package(kind) or _by_pydantic(annotation)
+
+
+def _wrong(place: str, name: str, value: Any) -> NoReturn:
+    raise Wrong(TypeError, f"{place} must be {name}, not {_a(type(value).__name__)}")
+
+
+def _a(name: str) -> str:
+    if name == "NoneType":
+        return "None"
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _exact(kind: type, name: str, schema: Json, *more: type) -> Reader:
+    """A reader of instances of a class, and of others that are made to be ones."""
+
+    def read(value: Any, place: str) -> Any:
+        if type(value) is kind:
+            return value
+        if type(value) not in more:
+            _wrong(place, name, value)
+        try:
+            return kind(value)
+        except (ArithmeticError, ValueError) as wrong:
+            raise Wrong(ValueError, f"{place}: {wrong}") from None
+
+    return Reader(read, name, schema, lambda value: type(value) is kind)
+
+
+def _made(kind: type, name: str, schema: Json, given: Any, make: Callable[[Any], Any]) -> Reader:
+    """A reader of instances of a class, and of what makes one."""
+
+    def read(value: Any, place: str) -> Any:
+        if isinstance(value, kind) and (kind is not date or type(value) is date):
+            return value
+        # A path arrives as one of this platform.
+        value = str(value) if isinstance(value, PurePath) and issubclass(kind, PurePath) else value
+        if not isinstance(value, given) or isinstance(value, bool):
+            _wrong(place, name, value)
+        try:
+            return make(value)
+        except (ArithmeticError, ValueError) as wrong:
+            told = str(wrong) or f"{value!r} is not {name}"
+            raise Wrong(ValueError, f"{place}: {told[:200]}") from None
+
+    return Reader(read, name, schema, lambda value: isinstance(value, kind))
+
+
+def _decimal(value: Any) -> Decimal:
+    return decimal_of(str(value)) if isinstance(value, (str, float)) else Decimal(value)
+
+
+def _moment(text: str) -> datetime:
+    # Python 3.10 reads no "Z".
+    return datetime.fromisoformat(f"{text[:-1]}+00:00" if text[-1:] in ("Z", "z") else text)
+
+
+def _span(seconds: Any) -> timedelta:
+    return timedelta(seconds=seconds)
+
+
+def _text_schema(format: str) -> Json:
+    return {"type": "string", "format": format}
+
+
+_SIMPLE: dict[type, Reader] = {
+    bool: _exact(bool, "a bool", {"type": "boolean"}),
+    int: _exact(int, "an int", {"type": "integer"}, bool),
+    float: _exact(float, "a float", {"type": "number"}, int, bool),
+    complex: _exact(complex, "a complex", {"type": "number"}, int, float, bool),
+    str: _exact(str, "a str", {"type": "string"}),
+    bytes: _exact(bytes, "bytes", _text_schema("binary")),
+    bytearray: _exact(bytearray, "bytes", _text_schema("binary"), bytes),
+    date: _made(date, "a date", _text_schema("date"), str, date.fromisoformat),
+    datetime: _made(datetime, "a datetime", _text_schema("date-time"), str, _moment),
+    time: _made(time, "a time", _text_schema("time"), str, time.fromisoformat),
+    timedelta: _made(timedelta, "a timedelta", {"type": "number"}, (int, float), _span),
+    Decimal: _made(
+        Decimal, "a Decimal", {"type": ["string", "number"]}, (int, float, str), _decimal
+    ),
+    UUID: _made(UUID, "a UUID", _text_schema("uuid"), str, UUID),
+}
+
+_COLLECTIONS: dict[Any, type] = {
+    list: list,
+    tuple: tuple,
+    set: set,
+    frozenset: frozenset,
+    dict: dict,
+    collections.abc.Sequence: list,
+    collections.abc.MutableSequence: list,
+    collections.abc.Iterable: list,
+    collections.abc.Collection: list,
+    collections.abc.Set: frozenset,
+    collections.abc.MutableSet: set,
+    collections.abc.Mapping: dict,
+    collections.abc.MutableMapping: dict,
+}
+
+
+def _collection(kind: type, of: tuple[Any, ...]) -> Reader:
+    name = _a(kind.__name__)
+    if kind is dict:
+        return _mapping(name, *(map(reader, of) if of else (None, None)))
+    if kind is tuple and of and of[-1] is not Ellipsis:
+        return _tuple(name, [reader(one) for one in of])
+    inner = reader(of[0]) if of else None
+
+    def read(value: Any, place: str) -> Any:
+        if type(value) not in (list, tuple, set, frozenset):
+            _wrong(place, name, value)
+        return kind(_items(inner, value, place))
+
+    schema: Json = {"type": "array", "items": {} if inner is None else inner.schema}
+    if kind in (set, frozenset):
+        schema["uniqueItems"] = True
+    return Reader(read, name, schema, lambda value: type(value) is kind)
+
+
+def _items(inner: Reader | None, values: Any, place: str) -> Iterator[Any]:
+    if inner is None:
+        yield from values
+        return
+    for number, value in enumerate(values):
+        yield inner.read(value, f"{place}[{number}]")
+
+
+def _tuple(name: str, inner: list[Reader | None]) -> Reader:
+    def read(value: Any, place: str) -> Any:
+        if type(value) not in (list, tuple):
+            _wrong(place, name, value)
+        if len(value) != len(inner):
+            raise Wrong(ValueError, f"{place} must have {len(inner)} items, not {len(value)}")
+        return tuple(
+            item if one is None else one.read(item, f"{place}[{number}]")
+            for number, (one, item) in enumerate(zip(inner, value, strict=True))
+        )
+
+    schema = {
+        "type": "array",
+        "prefixItems": [{} if one is None else one.schema for one in inner],
+        "minItems": len(inner),
+        "maxItems": len(inner),
+    }
+    return Reader(read, name, schema, lambda value: type(value) is tuple)
+
+
+def _mapping(name: str, keys: Reader | None, values: Reader | None) -> Reader:
+    def read(value: Any, place: str) -> Any:
+        if type(value) is not dict:
+            _wrong(place, name, value)
+        return {
+            key if keys is None else keys.read(key, f"a key of {place}"): (
+                item if values is None else values.read(item, f"{place}[{str(key)[:50]!r}]")
+            )
+            for key, item in value.items()
+        }
+
+    schema: Json = {"type": "object"}
+    if values is not None:
+        schema["additionalProperties"] = values.schema
+    return Reader(read, name, schema, lambda value: type(value) is dict)
+
+
+def _union(members: tuple[Any, ...]) -> Reader | None:
+    found = [reader(member) for member in members]
+    readers = [one for one in found if one is not None]
+    if len(readers) < len(found):
+        return None
+    *first, last = (one.name for one in readers)
+    name = f"{', '.join(first)} or {last}" if first else last
+    others = [one for one in readers if one.name != "None"]
+
+    def read(value: Any, place: str) -> Any:
+        told: list[Wrong] = []
+        for one in sorted(readers, key=lambda one: not one.is_exact(value)):
+            try:
+                return one.read(value, place)
+            except Wrong as wrong:
+                if one in others:
+                    told.append(wrong)
+        if len(told) == 1 or (told and others[0].is_exact(value)):
+            raise told[0]
+        _wrong(place, name, value)
+
+    def is_exact(value: Any) -> bool:
+        return any(one.is_exact(value) for one in readers)
+
+    return Reader(read, name, {"anyOf": [one.schema for one in readers]}, is_exact)
+
+
+def _literal(values: tuple[Any, ...]) -> Reader:
+    plain = [value.value if isinstance(value, enum.Enum) else value for value in values]
+    name = f"one of {', '.join(map(repr, plain[:LISTED]))}"
+
+    def read(value: Any, place: str) -> Any:
+        for one, given in zip(plain, values, strict=True):
+            if type(one) is type(value) and one == value:
+                return given
+        shown = repr(value)[:50] if type(value) in (str, int, bool) else _a(type(value).__name__)
+        raise Wrong(ValueError, f"{place} must be {name}, not {shown}")
+
+    return Reader(read, name, {"enum": plain})
+
+
+def _enum(kind: type[enum.Enum]) -> Reader:
+    values = [member.value for member in kind]
+    name = f"one of {', '.join(map(repr, values[:LISTED]))}"
+
+    def read(value: Any, place: str) -> Any:
+        try:
+            return kind(value)
+        except (TypeError, ValueError):
+            shown = repr(value)[:50] if type(value) in (str, int) else _a(type(value).__name__)
+            raise Wrong(ValueError, f"{place} must be {name}, not {shown}") from None
+
+    are_plain = all(type(value) in (str, int, float, bool, type(None)) for value in values)
+    return Reader(read, name, {"enum": values} if are_plain else {})
+
+
+#: Classes of packages whose instances are passed, by the modules that have them.
+_PACKAGES = {
+    "numpy": ("ndarray",),
+    "pandas": ("DataFrame", "Series", "Index", "Timestamp", "Timedelta"),
+    "PIL.Image": ("Image",),
+}
+
+
+def _of_package(kind: type) -> Reader | None:
+    for module, names in _PACKAGES.items():
+        package = sys.modules.get(module)
+        if any(kind is getattr(package, name, None) for name in names):
+            name = f"{module.removesuffix('.Image')}.{kind.__name__}"
+
+            def read(value: Any, place: str, name: str = name) -> Any:
+                if not isinstance(value, kind):
+                    _wrong(place, f"a {name}", value)
+                return value
+
+            return Reader(
+                read, f"a {name}", {"description": f"a {name}"}, lambda v: isinstance(v, kind)
+            )
+    return None
+
+
+def _annotated(annotation: Any) -> Reader | None:
+    """Pydantic knows what is said beside the class; text describes it."""
+    of, *more = typing.get_args(annotation)
+    if any(not isinstance(one, str) for one in more):
+        try:
+            return _by_pydantic(annotation)
+        except (ImportError, Unknown):
+            # Nobody need know it (PEP 593).
+            pass
+    found = reader(of)
+    texts = [one for one in more if isinstance(one, str)]
+    if found is None or not texts:
+        return found
+    schema = {**found.schema, "description": texts[0]}
+    return Reader(found.read, found.name, schema, found.is_exact)
+
+
+def _by_pydantic(annotation: Any) -> Reader:
+    kind = typing.get_origin(annotation) or annotation
+    if isinstance(kind, type) and not _is_described(kind):
+        raise Unknown
+    import pydantic
+
+    if not hasattr(pydantic, "TypeAdapter"):
+        raise ImportError("pydantic 2 is needed")
+    try:
+        adapter: Any = pydantic.TypeAdapter(annotation)
+    except (pydantic.errors.PydanticUserError, TypeError, NameError) as error:
+        raise Unknown(str(error).partition("\n")[0].partition(". Set ")[0]) from None
+
+    def read(value: Any, place: str) -> Any:
+        try:
+            return adapter.validate_python(value)
+        except pydantic.ValidationError as error:
+            raise Wrong(ValueError, told_errors(error, place)) from None
+
+    schema: Json = {}
+    # Without one data of Python become it all the same.
+    with contextlib.suppress(pydantic.errors.PydanticUserError):
+        schema = adapter.json_schema(ref_template="#/$defs/{model}")
+    name = _a(getattr(kind, "__name__", "value"))
+    is_class = isinstance(kind, type) and not typing.is_typeddict(kind)
+    return Reader(read, name, schema, lambda v: is_class and isinstance(v, kind))
+
+
+def _is_described(kind: type) -> bool:
+    """True if data become an instance by what the class says of itself."""
+    described = ("__dataclass_fields__", "__get_pydantic_core_schema__", "__total__", "_fields")
+    return any(hasattr(kind, name) for name in described) or kind.__module__ in _STANDARD
+
+
+#: Modules of the standard library whose classes pydantic makes of text and numbers.
+_STANDARD = frozenset(("fractions", "ipaddress", "re", "collections", "zoneinfo"))
+
+
+def told_errors(error: Any, place: str) -> str:
+    """The errors of pydantic in one line, each with its place."""
+    told = []
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    for one in errors[:ERRORS]:
+        steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in one["loc"])
+        told.append(f"{place}{steps}: {one['msg'][:200]}".lstrip("."))
+    if len(errors) > ERRORS:
+        told.append(f"and {len(errors) - ERRORS} more")
+    return "; ".join(told)

@@ -1,0 +1,187 @@
+"""Tools of other agent packages as functions that code may call.
+
+They are known by the names of their classes: no package is imported to look.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .annotations import Json, told_errors
+from .typed import EMPTY, Typed
+
+#: The Python types that stand for those of JSON schemas.
+_NAMES = {
+    "string": "str",
+    "integer": "int",
+    "number": "float",
+    "boolean": "bool",
+    "array": "list",
+    "object": "dict",
+    "null": "None",
+}
+
+
+def function_of(one: object, name: str) -> Typed | None:
+    """Return a function that calls the tool of another package; ``None`` for any other object.
+
+    Raises:
+        TypeError: It needs what code cannot give.
+    """
+    for base in type(one).__mro__:
+        make = _MAKERS.get((base.__module__.partition(".")[0], base.__name__))
+        if make is not None:
+            return make(one, name)
+    return None
+
+
+def own_name(one: Any) -> str | None:
+    """The name that a function or a tool has by itself."""
+    for attribute in ("__name__", "name"):
+        name = getattr(one, attribute, None)
+        if isinstance(name, str):
+            return name
+    return None
+
+
+def _langchain(tool: Any, name: str) -> Typed:
+    given = tool.tool_call_schema
+    schema: Json = dict(given if isinstance(given, dict) else given.model_json_schema())
+    signature = _signature(schema)
+    order = list(signature.parameters)
+    is_async = getattr(tool, "func", tool) is None
+
+    async def awaited(*args: Any, **kwargs: Any) -> Any:
+        with _Short(name):
+            return await tool.ainvoke(_by_name(name, order, args, kwargs))
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _Short(name):
+            return tool.invoke(_by_name(name, order, args, kwargs))
+
+    return _made(awaited if is_async else run, name, tool.description, signature, schema)
+
+
+def _pydantic_ai(tool: Any, name: str) -> Typed:
+    if tool.takes_ctx:
+        raise TypeError(
+            f"tools[{name!r}] takes a RunContext, which code does not have: pass a function that "
+            "needs none"
+        )
+    schema = dict(tool.function_schema.json_schema)
+    kinds = {one.kind for one in inspect.signature(tool.function).parameters.values()}
+    if kinds == {inspect.Parameter.VAR_KEYWORD}:
+        # It was made of a schema.
+        return _made(tool.function, name, tool.description, _signature(schema), schema)
+    whole = {"name": name, "description": tool.description or "", "parameters": schema}
+    return Typed(tool.function, name, doc=tool.description, schema=whole)
+
+
+def _smolagents(tool: Any, name: str) -> Typed:
+    properties: dict[str, Json] = {}
+    for key, told in tool.inputs.items():
+        types = told["type"] if isinstance(told["type"], list) else [told["type"]]
+        plain = [kind for kind in types if kind in _NAMES]
+        properties[key] = {"description": told["description"]}
+        if len(plain) == len(types):
+            properties[key]["type"] = plain[0] if len(plain) == 1 else plain
+    required = [key for key, told in tool.inputs.items() if not told.get("nullable")]
+    schema: Json = {"type": "object", "properties": properties, "required": required}
+    order = [key for key in _parameters(tool.forward) if key in properties]
+    signature = _signature(schema, order if len(order) == len(properties) else None)
+    order = list(signature.parameters)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return tool(**_by_name(name, order, args, kwargs))
+
+    return _made(run, name, tool.description, signature, schema)
+
+
+#: Classes of tools by package and name.
+_MAKERS: Mapping[tuple[str, str], Callable[[Any, str], Typed]] = {
+    ("langchain_core", "BaseTool"): _langchain,
+    ("pydantic_ai", "Tool"): _pydantic_ai,
+    ("smolagents", "Tool"): _smolagents,
+}
+
+
+def _made(
+    function: Callable[..., Any],
+    name: str,
+    description: str | None,
+    signature: inspect.Signature,
+    schema: Json,
+) -> Typed:
+    parameters = {
+        key: value for key, value in schema.items() if key not in ("title", "description")
+    }
+    whole = {"name": name, "description": description or "", "parameters": parameters}
+    return Typed(
+        function, name, doc=description or "", signature=signature, schema=whole, reads=False
+    )
+
+
+def _parameters(function: Any) -> list[str]:
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _signature(schema: Json, order: list[str] | None = None) -> inspect.Signature:
+    """A signature with the parameters of a JSON schema, those that must be given first."""
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    names = order or sorted(properties, key=lambda name: name not in required)
+    parameters = []
+    is_optional = False
+    for name in names:
+        if not name.isidentifier():
+            # By ``**`` alone.
+            continue
+        told = properties[name]
+        is_optional |= name not in required
+        parameters.append(
+            inspect.Parameter(
+                name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=told.get("default") if is_optional else EMPTY,
+                annotation=_annotation(told),
+            )
+        )
+    return inspect.Signature(parameters)
+
+
+def _annotation(told: Json) -> Any:
+    kinds = told.get("type")
+    given = kinds if isinstance(kinds, list) else [kinds]
+    if kinds is None:
+        given = [one.get("type") for one in told.get("anyOf", [{}])]
+    names = [_NAMES.get(str(kind)) for kind in given]
+    return EMPTY if None in names else " | ".join(map(str, names))
+
+
+def _by_name(
+    name: str, order: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    if len(args) > len(order):
+        raise TypeError(
+            f"{name}() takes {len(order)} positional arguments but {len(args)} were given"
+        )
+    given = dict(zip(order, args))  # noqa: B905 - the others are not given
+    for key in given.keys() & kwargs.keys():
+        raise TypeError(f"{name}() got multiple values for argument {key!r}")
+    return {**given, **kwargs}
+
+
+class _Short:
+    """Tells the errors of pydantic in one line."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if kind is not None and kind.__name__ == "ValidationError" and hasattr(error, "errors"):
+            raise ValueError(f"tool {self._name!r}: {told_errors(error, '')}") from None

@@ -1,0 +1,113 @@
+"""Calls of tools: their arguments and results as bytes, and their number."""
+
+import functools
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import Any
+
+from .forms import NotData, Packer
+from .values import form_of, message, pack, unpack
+
+#: The bytes that the arguments of a call may have, and its result.
+DATA = 16 << 20
+
+
+def packed_arguments(
+    name: str, parameters: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bytes:
+    """Return the arguments of a tool as bytes; ``parameters`` has those by position first.
+
+    Raises:
+        TypeError: One cannot be passed by value.
+        ValueError: They are too large.
+    """
+    places = list(takewhile(lambda one: not one.startswith("*"), parameters))[: len(args)]
+    places += [f"args[{number}]" for number in range(len(places), len(args))]
+    packer = Packer(form_of)
+    try:
+        given = [packer.form(value, place, 1) for value, place in zip(args, places, strict=True)]
+        named = {
+            str.__str__(key): packer.form(value, str.__str__(key), 1)
+            for key, value in kwargs.items()
+        }
+    except NotData as wrong:
+        raise TypeError(f"tool {name!r}: {wrong}") from None
+    keywords = {"$": "dict", "keys": list(named), "items": list(named.values())}
+    packed = message(packer, [given, keywords])
+    if len(packed) > DATA:
+        raise ValueError(f"tool {name!r}: its arguments have more than {DATA >> 20} MB")
+    return packed
+
+
+def arguments(data: bytes | memoryview) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of bytes of anyone."""
+    args, kwargs = unpack(data)
+    if type(args) is list and type(kwargs) is dict and all(type(name) is str for name in kwargs):
+        return args, kwargs
+    raise ValueError("malformed arguments")
+
+
+def packed_result(name: str, value: object) -> bytes:
+    """Return the result of a tool of the host as bytes.
+
+    Raises:
+        TypeError: It cannot be passed by value.
+        ValueError: It is too large.
+    """
+    try:
+        packed = pack(value, place="its result", own=True)
+    except NotData as wrong:
+        raise TypeError(f"tool {name!r}: {wrong}") from None
+    if len(packed) > DATA:
+        raise ValueError(f"tool {name!r}: its result has more than {DATA >> 20} MB")
+    return packed
+
+
+def result(data: bytes | memoryview) -> Any:
+    """Return the result of bytes of the host."""
+    return unpack(data, own=True)
+
+
+class Budget:
+    """The number of calls of tools that a step may make."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+
+    def begin(self) -> None:
+        """Begin a step."""
+        self._left = self._most
+
+    def take(self) -> None:
+        """Note a call.
+
+        Raises:
+            RuntimeError: It is one too many.
+        """
+        self._left -= 1
+        if self._left < 0:
+            raise RuntimeError(f"more than {self._most} calls of tools in a step")
+
+    def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that notes calls of another one."""
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            self.take()
+            return function(*args, **kwargs)
+
+        return called
+
+
+# What the core calls where a value is no plain data: it copies those itself.
+
+
+def called(function: Any, packed: bytes) -> Any:
+    """Call a function of the host with arguments of anyone."""
+    args, kwargs = arguments(packed)
+    return function(*args, **kwargs)
+
+
+def handed_over(name: str, value: object) -> Any:
+    """Return the result of a tool as the code that called it gets it."""
+    return result(packed_result(name, value))

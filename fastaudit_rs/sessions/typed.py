@@ -1,0 +1,284 @@
+"""A function of the host that code may call: its annotations honoured, and its JSON schema."""
+
+import contextlib
+import functools
+import inspect
+import json
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from .. import Tool
+from .._text import AsText
+from .annotations import Json, Reader, Unknown, Wrong, reader
+
+EMPTY: Any = inspect.Parameter.empty
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+#: The error of a generator function, whose calls do nothing yet.
+GENERATOR = "a generator function cannot be a tool, as its body runs after the call: return a list"
+
+
+class Typed:
+    """A function that gets what its annotations name, made of data.
+
+    Wrong calls are errors of the function, wrong data `TypeError` or `ValueError` with the names of
+    the tool and the parameter.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        *,
+        doc: str | None = None,
+        signature: inspect.Signature | None = None,
+        schema: Json | None = None,
+        is_async: bool | None = None,
+        reads: bool = True,
+    ) -> None:
+        """Prepare a function. Without `reads` it is given data as they are, and reads them itself.
+
+        Raises:
+            TypeError: Nobody can tell how data become what an annotation names.
+        """
+        self._called = function
+        self.__name__ = self.__qualname__ = name
+        self.__doc__ = inspect.getdoc(function) if doc is None else doc
+        self.is_async = is_async_function(function) if is_async is None else is_async
+        self._by_name: dict[str, Reader | None] = {}
+        self._by_position: list[tuple[str, Reader | None]] = []
+        self._rest: tuple[str, Reader | None] | None = None
+        self._more: Reader | None = None
+        properties: dict[str, Json] = {}
+        required: list[str] = []
+        self.__signature__ = signature or signature_of(function)
+        parameters = [] if self.__signature__ is None else self.__signature__.parameters.values()
+        for one in parameters:
+            found = _reader_of(name, one) if reads else None
+            if one.kind is one.VAR_POSITIONAL:
+                self._rest = one.name, found
+                continue
+            if one.kind is one.VAR_KEYWORD:
+                self._more = found
+                continue
+            if one.kind in _POSITIONAL:
+                self._by_position.append((one.name, found))
+            if one.kind is not one.POSITIONAL_ONLY:
+                self._by_name[one.name] = found
+            if isinstance(found, _Hidden):
+                continue
+            properties[one.name] = {} if found is None else dict(found.schema)
+            if one.default is EMPTY:
+                required.append(one.name)
+            elif type(one.default) in (str, int, float, bool, type(None)):
+                properties[one.name]["default"] = one.default
+        readers = [self._more, self._rest and self._rest[1], *self._by_name.values()]
+        readers += [found for _, found in self._by_position]
+        #: True if an annotation has data looked at.
+        self.reads = any(found is not None for found in readers)
+        schema = schema or _schema(name, self.__doc__, properties, required)
+        #: A JSON schema, of data that JSON has.
+        self.schema: Json = json.loads(json.dumps(schema, default=str))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.reads:
+            return self._called(*args, **kwargs)
+        try:
+            given = [
+                value if found is None else found.read(value, place)
+                for value, (place, found) in zip(args, self._places(len(args)), strict=True)
+            ]
+            named = {}
+            for key, value in kwargs.items():
+                found = self._by_name.get(key, self._more)
+                named[key] = value if found is None else found.read(value, key)
+        except Wrong as wrong:
+            raise wrong.kind(f"tool {self.__name__!r}: {wrong}") from None
+        return self._called(*given, **named)
+
+    def _places(self, count: int) -> list[tuple[str, Reader | None]]:
+        name, found = self._rest or ("args", None)
+        above = range(count - len(self._by_position))
+        return self._by_position[:count] + [(f"{name}[{number}]", found) for number in above]
+
+
+class _Hidden(Reader):
+    """Reads nothing: a parameter that code cannot give, and that need not be given."""
+
+
+def _reader_of(name: str, parameter: inspect.Parameter) -> Reader | None:
+    annotation = parameter.annotation
+    if annotation is EMPTY:
+        return None
+    told = formatted(annotation)
+    which = f"tool {name!r}: {parameter.name} is annotated with {told[:100]}"
+    try:
+        if isinstance(annotation, str):
+            raise Unknown("its names are not known where the function is defined")
+        return reader(annotation)
+    except ImportError:
+        raise TypeError(
+            f"{which}, which pydantic reads: pip install pydantic, or annotate it with data"
+        ) from None
+    except Unknown as unknown:
+        why = f" ({unknown})" if str(unknown) else ""
+        if parameter.default is not EMPTY or parameter.kind in (2, 4):
+            return _Hidden(_refusing(f"cannot be given: it is annotated with {told[:100]}"), told)
+        raise TypeError(
+            f"{which}, which code cannot pass{why}: annotate it with data, a dataclass, a model, "
+            "an enum, an array or a frame, or give it a default"
+        ) from None
+
+
+#: Quoted text, or the modules and functions before a name.
+_MODULES = re.compile(r"""('[^']*'|"[^"]*")|(?:[\w<>]+\.)+(?=\w)""")
+
+
+def formatted(annotation: Any) -> str:
+    """An annotation as text, without modules."""
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return _MODULES.sub(lambda found: found[1] or "", text)
+
+
+def shown_signature(function: Any) -> inspect.Signature | None:
+    """The signature of a function of `tools_of`; ``None`` if it is not known."""
+    signature: inspect.Signature | None = function.__signature__
+    return signature
+
+
+def heading(name: str, function: Callable[..., Any]) -> str:
+    """A function as a model is told of it: its name and parameters, and schemas of data."""
+    signature = shown_signature(function)
+    if signature is None:
+        return f"{name}(...)"
+
+    def shown(annotation: Any) -> Any:
+        return EMPTY if annotation is EMPTY else AsText(formatted(annotation))
+
+    parameters = [
+        one.replace(annotation=shown(one.annotation)) for one in signature.parameters.values()
+    ]
+    returned = shown(signature.return_annotation)
+    return f"{name}{signature.replace(parameters=parameters, return_annotation=returned)}"
+
+
+def structures(function: Any) -> Json:
+    """The JSON schemas of the arguments of a function that are mappings with keys of their own."""
+    parameters = getattr(function, "schema", {}).get("parameters", {})
+    found = {
+        name: {key: one[key] for key in ("properties", "required") if key in one}
+        for name, one in parameters.get("properties", {}).items()
+        if "properties" in one
+    }
+    return {**found, **parameters.get("$defs", {})}
+
+
+def _refusing(text: str) -> Callable[[Any, str], Any]:
+    def read(value: Any, place: str) -> Any:
+        raise Wrong(TypeError, f"{place} {text}")
+
+    return read
+
+
+def signature_of(function: Any) -> inspect.Signature | None:
+    """The signature of a function, with what its annotations name in the place of text.
+
+    An annotation whose names are not known stays text.
+    """
+    try:
+        if sys.version_info >= (3, 14):
+            import annotationlib
+
+            made = inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
+        else:
+            made = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+    names, local = _names_near(function)
+    parameters = [
+        one.replace(annotation=_named(one.annotation, names, local))
+        for one in made.parameters.values()
+    ]
+    return made.replace(parameters=parameters)
+
+
+def _names_near(function: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The names of the module that a function is defined in, and those that it closes over."""
+    plain = inspect.unwrap(function)
+    while isinstance(plain, (types.MethodType, functools.partial)):
+        plain = inspect.unwrap(plain.func if hasattr(plain, "func") else plain.__func__)
+    if not inspect.isfunction(plain):
+        plain = inspect.getattr_static(type(plain), "__call__", None)
+    if not inspect.isfunction(plain):
+        return {}, {}
+    local: dict[str, Any] = {}
+    for name, cell in zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):
+            local[name] = cell.cell_contents
+    return plain.__globals__, local
+
+
+def _named(annotation: Any, names: dict[str, Any], local: dict[str, Any]) -> Any:
+    """What an annotation names, at all its levels."""
+    if annotation is EMPTY:
+        return annotation
+    holder = types.SimpleNamespace(__annotations__={"it": annotation})
+    try:
+        found = typing.get_type_hints(holder, names, local, include_extras=True)
+    except Exception:
+        return annotation if isinstance(annotation, str) else str(annotation)
+    return found["it"]
+
+
+def _schema(name: str, doc: str | None, properties: dict[str, Json], required: list[str]) -> Json:
+    parameters: Json = {"type": "object", "properties": properties, "required": required}
+    shared: dict[str, Json] = {}
+    parameters["properties"] = _without_definitions(properties, shared)
+    if shared:
+        parameters["$defs"] = shared
+    return {"name": name, "description": doc or "", "parameters": parameters}
+
+
+def _without_definitions(schema: Any, shared: dict[str, Json]) -> Any:
+    """The schema without the definitions in its parts, which stand once, at its top."""
+    if isinstance(schema, list):
+        return [_without_definitions(one, shared) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {}
+    for key, value in schema.items():
+        if key == "$defs" and isinstance(value, dict):
+            for name, one in value.items():
+                shared[name] = _without_definitions(one, shared)
+        else:
+            found[key] = _without_definitions(value, shared)
+    return found
+
+
+def is_async_function(function: object) -> bool:
+    """True if calls of it are awaited."""
+    call = inspect.getattr_static(type(function), "__call__", None)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def is_generator_function(function: object) -> bool:
+    """True if the body of a function runs after the call, which yields what it makes."""
+    call = inspect.getattr_static(type(function), "__call__", None)
+    both = (function, call)
+    return any(inspect.isgeneratorfunction(x) or inspect.isasyncgenfunction(x) for x in both)
+
+
+def prepared(function: Callable[..., Any], name: str, raw: bool) -> tuple[Callable[..., Any], Json]:
+    """Return the function of a tool, which reads its arguments, and its JSON schema."""
+    inner: Any = function
+    while inner is not None:
+        if isinstance(inner, (Typed, Tool)):
+            # It reads them itself.
+            return function, {**inner.schema, "name": name}
+        inner = getattr(inner, "__wrapped__", None)
+    typed = Typed(function, name, reads=not raw)
+    return typed if typed.reads else function, typed.schema
