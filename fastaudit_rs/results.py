@@ -101,6 +101,10 @@ class Result:
             parts.append("not held by the kernel")
         return f"<Result: {', '.join(parts)}>"
 
+    def __str__(self) -> str:
+        """What `for_model` tells: a package whose tool is `Session.run` shows it to its model."""
+        return self.for_model()
+
     def _repr_html_(self) -> str:
         parts = [f"<p>{escaped(repr(self)[len('<Result: ') : -1])}</p>"]
         for name in ("stdout", "stderr"):

@@ -42,6 +42,12 @@ class PythonTool(BaseTool):
         ran = await self._steps.arun(code)
         return ran.for_model(), as_data(ran)
 
+    def __enter__(self) -> "PythonTool":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     @property
     def session(self) -> Session:
         """The session that code runs in."""
@@ -81,10 +87,9 @@ def python_tool(
         ValueError: An argument has a wrong value.
 
     Example:
-        >>> tool = python_tool(Policy.preset("workspace"), timeout=60)
-        >>> tool.invoke({"code": "x = 6"}), tool.invoke({"code": "x * 7"})
+        >>> with python_tool(Policy.preset("workspace"), timeout=60) as tool:
+        ...     tool.invoke({"code": "x = 6"}), tool.invoke({"code": "x * 7"})
         ('It ran, and printed nothing.', 'value:\n42')
-        >>> tool.close()
     """
     if tools is not None:
         options["tools"] = tools

@@ -5,7 +5,7 @@ from typing import Any
 
 from .. import Policy
 from ..sessions.base import Session, Tools
-from .steps import Place, Steps, as_data, check, described
+from .steps import Place, Steps, as_data, check, check_options, described
 
 try:
     from pydantic_ai import FunctionToolset, RunContext, ToolReturn
@@ -36,10 +36,8 @@ class PythonToolset(FunctionToolset[Any]):
             ``on_ask``; ``directory`` in this process, ``limits`` and ``approvable`` in a sandbox.
 
     Raises:
-        TypeError: The policy has another type.
-        ValueError: There is no such place.
-
-    A run raises what `Policy.session`, `Sandbox` or `Sandbox.session` raise of the options.
+        TypeError: An argument has another type, or there is no such argument.
+        ValueError: An argument has a wrong value.
 
     Example:
         ``Agent(model, toolsets=[PythonToolset(Policy.preset("workspace"), timeout=60)])``
@@ -59,6 +57,8 @@ class PythonToolset(FunctionToolset[Any]):
         check(policy, place)
         if tools is not None:
             options["tools"] = tools
+        if isinstance(policy, Policy):
+            check_options(place, options)
         super().__init__(id=id)
         self._given = (policy, place, options)
         self._name, self._description = name, description or described(tools)

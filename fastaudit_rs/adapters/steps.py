@@ -12,13 +12,15 @@ from functools import partial
 from typing import Any, Literal
 
 from .. import Policy
+from .._near import unknown
 from .._text import valid_data
 from ..results import Error, Result
 from ..sandbox.host.process import ProcessEnded, SandboxError
 from ..sandbox.host.sandbox import Sandbox
-from ..sessions.arguments import is_async, tools_of
+from ..sessions.arguments import count, is_async, seconds, tools_of
 from ..sessions.base import Session, Tools
 from ..sessions.guest import RUNS_ON
+from ..sessions.here import OPTIONS, HereSession
 from ..sessions.typed import heading, structures
 
 #: Where code runs: in this process, under a guard, or in a sandbox, behind the kernel.
@@ -84,6 +86,28 @@ def check(where: object, place: object) -> None:
         raise TypeError(f"policy must be a Policy or a Session, not {type(where).__name__}")
     if place not in ("here", "sandbox"):
         raise ValueError(f"place must be 'here' or 'sandbox', not {place!r}")
+
+
+def check_options(place: Place, options: Mapping[str, Any]) -> None:
+    """Refuse options that no session in this place takes, before one is opened.
+
+    Raises:
+        TypeError: There is no such option, or it has another type.
+        ValueError: An option has a wrong value.
+    """
+    make: Callable[..., Any] = HereSession if place == "here" else Sandbox.session
+    more = OPTIONS if place == "here" else {"limits", "approvable"}
+    known = inspect.signature(make).parameters.keys() - {"self", "policy", "options"} | more
+    for name, value in options.items():
+        if name not in known:
+            raise TypeError(
+                unknown("Policy.session" if place == "here" else "Sandbox.session", name)
+            )
+        if name in ("timeout", "ask_seconds"):
+            seconds(name, value)
+        elif name in ("snapshots", "undo_depth", "calls"):
+            count(name, value, 1 if name == "calls" else 0)
+    tools_of(options.get("tools"))
 
 
 def for_models(ran: Result) -> Result:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .annotations import Json, told_errors
-from .typed import EMPTY, Typed
+from .typed import EMPTY, Typed, is_async_function
 
 #: The Python types that stand for those of JSON schemas.
 _NAMES = {
@@ -72,7 +72,14 @@ def _pydantic_ai(tool: Any, name: str) -> Typed:
     kinds = {one.kind for one in inspect.signature(tool.function).parameters.values()}
     if kinds == {inspect.Parameter.VAR_KEYWORD}:
         # It was made of a schema.
-        return _made(tool.function, name, tool.description, _signature(schema), schema)
+        signature = _signature(schema)
+        order = list(signature.parameters)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return tool.function(**_by_name(name, order, args, kwargs))
+
+        is_async = is_async_function(tool.function)
+        return _made(run, name, tool.description, signature, schema, is_async)
     whole = {"name": name, "description": tool.description or "", "parameters": schema}
     return Typed(tool.function, name, doc=tool.description, schema=whole)
 
@@ -84,6 +91,7 @@ def _smolagents(tool: Any, name: str) -> Typed:
         plain = [kind for kind in types if kind in _NAMES]
         properties[key] = {"description": told["description"]}
         if len(plain) == len(types):
+            plain += ["null"] if told.get("nullable") else []
             properties[key]["type"] = plain[0] if len(plain) == 1 else plain
     required = [key for key, told in tool.inputs.items() if not told.get("nullable")]
     schema: Json = {"type": "object", "properties": properties, "required": required}
@@ -111,13 +119,20 @@ def _made(
     description: str | None,
     signature: inspect.Signature,
     schema: Json,
+    is_async: bool | None = None,
 ) -> Typed:
     parameters = {
         key: value for key, value in schema.items() if key not in ("title", "description")
     }
     whole = {"name": name, "description": description or "", "parameters": parameters}
     return Typed(
-        function, name, doc=description or "", signature=signature, schema=whole, reads=False
+        function,
+        name,
+        doc=description or "",
+        signature=signature,
+        schema=whole,
+        is_async=is_async,
+        reads=False,
     )
 
 
@@ -156,6 +171,8 @@ def _annotation(told: Json) -> Any:
     given = kinds if isinstance(kinds, list) else [kinds]
     if kinds is None:
         given = [one.get("type") for one in told.get("anyOf", [{}])]
+    if "$ref" in told:
+        return str(told["$ref"]).rpartition("/")[2]
     names = [_NAMES.get(str(kind)) for kind in given]
     return EMPTY if None in names else " | ".join(map(str, names))
 

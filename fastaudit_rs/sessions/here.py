@@ -46,7 +46,7 @@ TOLD = 1000
 BETWEEN = 30.0
 
 #: The arguments of `Policy.guard` that are handed on to it as they are.
-_OPTIONS = frozenset(
+OPTIONS = frozenset(
     ("before_deny", "on_call", "data", "tool_id", "retire_sites", "on_ask", "ask_seconds", "log")
 )
 
@@ -73,7 +73,7 @@ class HereSession(Session):
         on_denied: Callable[[AuditDenied], object] | None = None,
         **options: Any,
     ) -> None:
-        for wrong in options.keys() - _OPTIONS:
+        for wrong in options.keys() - OPTIONS:
             from .._near import unknown
 
             raise TypeError(unknown("Policy.session", wrong))
