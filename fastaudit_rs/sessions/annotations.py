@@ -19,10 +19,18 @@ from pathlib import PurePath
 from typing import Any, Literal, NoReturn, TypeVar, Union
 from uuid import UUID
 
-from .objects import decimal_of
+from .objects import DIGITS, decimal_of
 
 #: The errors of pydantic that are told, and the values that a message lists.
 ERRORS, LISTED = 3, 10
+
+#: The errors of pydantic that are looked at: each takes memory.
+LARGE = 1000
+
+#: The digits of a number, and the characters of other data, that errors show.
+SHOWN = 50
+
+PLACE = "\0"
 
 Json = dict[str, Any]
 
@@ -32,19 +40,29 @@ class Unknown(TypeError):
 
 
 class Wrong(Exception):
-    """Data that are not what an annotation names."""
+    """Data that are not what an annotation names. Its text has `PLACE` where they are told."""
 
     def __init__(self, kind: type[Exception], text: str) -> None:
         super().__init__(text)
-        self.kind = kind
+        self._kind, self._text, self._path = kind, text, ""
+
+    def below(self, step: str) -> "Wrong":
+        """The same, of the item of a collection."""
+        self._path = step + self._path
+        return self
+
+    def told(self, tool: str, parameter: str) -> Exception:
+        """The error that the code gets."""
+        text = self._text.replace(PLACE, parameter + self._path)
+        return self._kind(f"tool {tool!r}: {text}")
 
 
 @dataclass(frozen=True)
 class Reader:
     """Reads data as what an annotation names."""
 
-    #: Makes the value; gets its place for errors: ``items[0]``.
-    read: Callable[[Any, str], Any]
+    #: Makes the value, or raises `Wrong`.
+    read: Callable[[Any], Any]
     #: What it is called in errors: "an int".
     name: str
     schema: Json = field(default_factory=dict)
@@ -86,8 +104,26 @@ def reader(annotation: Any) -> Reader | None:
     return _of_package(kind) or _by_pydantic(annotation)
 
 
-def _wrong(place: str, name: str, value: Any) -> NoReturn:
-    raise Wrong(TypeError, f"{place} must be {name}, not {_a(type(value).__name__)}")
+def _wrong(name: str, value: Any) -> NoReturn:
+    raise Wrong(TypeError, f"{PLACE} must be {name}, not {_a(type(value).__name__)}")
+
+
+def _shown(value: Any) -> str:
+    """A short text of data."""
+    is_short = type(value) is str or (type(value) in (int, bool) and value.bit_length() < 64)
+    return (
+        repr(value[:SHOWN] if type(value) is str else value)
+        if is_short
+        else (_a(type(value).__name__))
+    )
+
+
+def _read_at(inner: Reader, value: Any, step: Callable[[], str]) -> Any:
+    """Read an item of a collection; `step` tells its place."""
+    try:
+        return inner.read(value)
+    except Wrong as wrong:
+        raise wrong.below(step()) from None
 
 
 def _a(name: str) -> str:
@@ -99,15 +135,15 @@ def _a(name: str) -> str:
 def _exact(kind: type, name: str, schema: Json, *more: type) -> Reader:
     """A reader of instances of a class, and of others that are made to be ones."""
 
-    def read(value: Any, place: str) -> Any:
+    def read(value: Any) -> Any:
         if type(value) is kind:
             return value
         if type(value) not in more:
-            _wrong(place, name, value)
+            _wrong(name, value)
         try:
             return kind(value)
         except (ArithmeticError, ValueError) as wrong:
-            raise Wrong(ValueError, f"{place}: {wrong}") from None
+            raise Wrong(ValueError, f"{PLACE}: {wrong}") from None
 
     return Reader(read, name, schema, lambda value: type(value) is kind)
 
@@ -115,23 +151,26 @@ def _exact(kind: type, name: str, schema: Json, *more: type) -> Reader:
 def _made(kind: type, name: str, schema: Json, given: Any, make: Callable[[Any], Any]) -> Reader:
     """A reader of instances of a class, and of what makes one."""
 
-    def read(value: Any, place: str) -> Any:
+    def read(value: Any) -> Any:
         if isinstance(value, kind) and (kind is not date or type(value) is date):
             return value
         # A path arrives as one of this platform.
         value = str(value) if isinstance(value, PurePath) and issubclass(kind, PurePath) else value
         if not isinstance(value, given) or isinstance(value, bool):
-            _wrong(place, name, value)
+            _wrong(name, value)
         try:
             return make(value)
         except (ArithmeticError, ValueError) as wrong:
-            told = str(wrong) or f"{value!r} is not {name}"
-            raise Wrong(ValueError, f"{place}: {told[:200]}") from None
+            told = str(wrong) or f"{_shown(value)} is not {name}"
+            raise Wrong(ValueError, f"{PLACE}: {told[:200]}") from None
 
     return Reader(read, name, schema, lambda value: isinstance(value, kind))
 
 
 def _decimal(value: Any) -> Decimal:
+    if isinstance(value, int) and value.bit_length() > 3 * DIGITS:
+        # It takes long to write it in decimal digits.
+        raise ValueError(f"a decimal has more than {DIGITS} digits")
     return decimal_of(str(value)) if isinstance(value, (str, float)) else Decimal(value)
 
 
@@ -191,10 +230,10 @@ def _collection(kind: type, of: tuple[Any, ...]) -> Reader:
         return _tuple(name, [reader(one) for one in of])
     inner = reader(of[0]) if of else None
 
-    def read(value: Any, place: str) -> Any:
+    def read(value: Any) -> Any:
         if type(value) not in (list, tuple, set, frozenset):
-            _wrong(place, name, value)
-        return kind(_items(inner, value, place))
+            _wrong(name, value)
+        return kind(value if inner is None else _items(inner, value))
 
     schema: Json = {"type": "array", "items": {} if inner is None else inner.schema}
     if kind in (set, frozenset):
@@ -202,22 +241,19 @@ def _collection(kind: type, of: tuple[Any, ...]) -> Reader:
     return Reader(read, name, schema, lambda value: type(value) is kind)
 
 
-def _items(inner: Reader | None, values: Any, place: str) -> Iterator[Any]:
-    if inner is None:
-        yield from values
-        return
+def _items(inner: Reader, values: Any) -> Iterator[Any]:
     for number, value in enumerate(values):
-        yield inner.read(value, f"{place}[{number}]")
+        yield _read_at(inner, value, lambda: f"[{number}]")  # noqa: B023 - it is called at once
 
 
 def _tuple(name: str, inner: list[Reader | None]) -> Reader:
-    def read(value: Any, place: str) -> Any:
+    def read(value: Any) -> Any:
         if type(value) not in (list, tuple):
-            _wrong(place, name, value)
+            _wrong(name, value)
         if len(value) != len(inner):
-            raise Wrong(ValueError, f"{place} must have {len(inner)} items, not {len(value)}")
+            raise Wrong(ValueError, f"{PLACE} must have {len(inner)} items, not {len(value)}")
         return tuple(
-            item if one is None else one.read(item, f"{place}[{number}]")
+            item if one is None else _read_at(one, item, lambda: f"[{number}]")  # noqa: B023
             for number, (one, item) in enumerate(zip(inner, value, strict=True))
         )
 
@@ -231,15 +267,15 @@ def _tuple(name: str, inner: list[Reader | None]) -> Reader:
 
 
 def _mapping(name: str, keys: Reader | None, values: Reader | None) -> Reader:
-    def read(value: Any, place: str) -> Any:
+    def read(value: Any) -> Any:
         if type(value) is not dict:
-            _wrong(place, name, value)
-        return {
-            key if keys is None else keys.read(key, f"a key of {place}"): (
-                item if values is None else values.read(item, f"{place}[{str(key)[:50]!r}]")
-            )
-            for key, item in value.items()
-        }
+            _wrong(name, value)
+        made = {}
+        for key, item in value.items():
+            if values is not None:
+                item = _read_at(values, item, lambda: f"[{_shown(key)}]")  # noqa: B023
+            made[key if keys is None else _read_at(keys, key, lambda: ".keys()")] = item
+        return made
 
     schema: Json = {"type": "object"}
     if values is not None:
@@ -256,17 +292,17 @@ def _union(members: tuple[Any, ...]) -> Reader | None:
     name = f"{', '.join(first)} or {last}" if first else last
     others = [one for one in readers if one.name != "None"]
 
-    def read(value: Any, place: str) -> Any:
+    def read(value: Any) -> Any:
         told: list[Wrong] = []
         for one in sorted(readers, key=lambda one: not one.is_exact(value)):
             try:
-                return one.read(value, place)
+                return one.read(value)
             except Wrong as wrong:
                 if one in others:
                     told.append(wrong)
         if len(told) == 1 or (told and others[0].is_exact(value)):
             raise told[0]
-        _wrong(place, name, value)
+        _wrong(name, value)
 
     def is_exact(value: Any) -> bool:
         return any(one.is_exact(value) for one in readers)
@@ -278,12 +314,11 @@ def _literal(values: tuple[Any, ...]) -> Reader:
     plain = [value.value if isinstance(value, enum.Enum) else value for value in values]
     name = f"one of {', '.join(map(repr, plain[:LISTED]))}"
 
-    def read(value: Any, place: str) -> Any:
+    def read(value: Any) -> Any:
         for one, given in zip(plain, values, strict=True):
             if type(one) is type(value) and one == value:
                 return given
-        shown = repr(value)[:50] if type(value) in (str, int, bool) else _a(type(value).__name__)
-        raise Wrong(ValueError, f"{place} must be {name}, not {shown}")
+        raise Wrong(ValueError, f"{PLACE} must be {name}, not {_shown(value)}")
 
     return Reader(read, name, {"enum": plain})
 
@@ -292,12 +327,11 @@ def _enum(kind: type[enum.Enum]) -> Reader:
     values = [member.value for member in kind]
     name = f"one of {', '.join(map(repr, values[:LISTED]))}"
 
-    def read(value: Any, place: str) -> Any:
+    def read(value: Any) -> Any:
         try:
             return kind(value)
         except (TypeError, ValueError):
-            shown = repr(value)[:50] if type(value) in (str, int) else _a(type(value).__name__)
-            raise Wrong(ValueError, f"{place} must be {name}, not {shown}") from None
+            raise Wrong(ValueError, f"{PLACE} must be {name}, not {_shown(value)}") from None
 
     are_plain = all(type(value) in (str, int, float, bool, type(None)) for value in values)
     return Reader(read, name, {"enum": values} if are_plain else {})
@@ -317,9 +351,9 @@ def _of_package(kind: type) -> Reader | None:
         if any(kind is getattr(package, name, None) for name in names):
             name = f"{module.removesuffix('.Image')}.{kind.__name__}"
 
-            def read(value: Any, place: str, name: str = name) -> Any:
+            def read(value: Any, name: str = name) -> Any:
                 if not isinstance(value, kind):
-                    _wrong(place, f"a {name}", value)
+                    _wrong(f"a {name}", value)
                 return value
 
             return Reader(
@@ -358,11 +392,11 @@ def _by_pydantic(annotation: Any) -> Reader:
     except (pydantic.errors.PydanticUserError, TypeError, NameError) as error:
         raise Unknown(str(error).partition("\n")[0].partition(". Set ")[0]) from None
 
-    def read(value: Any, place: str) -> Any:
+    def read(value: Any) -> Any:
         try:
             return adapter.validate_python(value)
         except pydantic.ValidationError as error:
-            raise Wrong(ValueError, told_errors(error, place)) from None
+            raise Wrong(ValueError, told_errors(error, PLACE)) from None
 
     schema: Json = {}
     # Without one data of Python become it all the same.
@@ -385,7 +419,9 @@ _STANDARD = frozenset(("fractions", "ipaddress", "re", "collections", "zoneinfo"
 
 def told_errors(error: Any, place: str) -> str:
     """The errors of pydantic in one line, each with its place."""
-    told = []
+    count, told = error.error_count(), []
+    if count > LARGE:
+        return f"{place}: {count} errors".lstrip(": ")
     errors = error.errors(include_url=False, include_context=False, include_input=False)
     for one in errors[:ERRORS]:
         steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in one["loc"])

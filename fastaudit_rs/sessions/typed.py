@@ -9,11 +9,11 @@ import sys
 import types
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Optional
 
 from .. import Tool
 from .._text import AsText
-from .annotations import Json, Reader, Unknown, Wrong, reader
+from .annotations import PLACE, Json, Reader, Unknown, Wrong, reader
 
 EMPTY: Any = inspect.Parameter.empty
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -87,18 +87,23 @@ class Typed:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not self.reads:
             return self._called(*args, **kwargs)
-        try:
-            given = [
-                value if found is None else found.read(value, place)
-                for value, (place, found) in zip(args, self._places(len(args)), strict=True)
-            ]
-            named = {}
-            for key, value in kwargs.items():
-                found = self._by_name.get(key, self._more)
-                named[key] = value if found is None else found.read(value, key)
-        except Wrong as wrong:
-            raise wrong.kind(f"tool {self.__name__!r}: {wrong}") from None
+        given = [
+            self._read(place, found, value)
+            for value, (place, found) in zip(args, self._places(len(args)), strict=True)
+        ]
+        named = {
+            key: self._read(key, self._by_name.get(key, self._more), value)
+            for key, value in kwargs.items()
+        }
         return self._called(*given, **named)
+
+    def _read(self, parameter: str, found: Reader | None, value: Any) -> Any:
+        if found is None:
+            return value
+        try:
+            return found.read(value)
+        except Wrong as wrong:
+            raise wrong.told(self.__name__, parameter) from None
 
     def _places(self, count: int) -> list[tuple[str, Reader | None]]:
         name, found = self._rest or ("args", None)
@@ -119,7 +124,9 @@ def _reader_of(name: str, parameter: inspect.Parameter) -> Reader | None:
     try:
         if isinstance(annotation, str):
             raise Unknown("its names are not known where the function is defined")
-        return reader(annotation)
+        # A default is one of its values.
+        is_optional = parameter.default is None
+        return reader(Optional[annotation] if is_optional else annotation)  # noqa: UP045
     except ImportError:
         raise TypeError(
             f"{which}, which pydantic reads: pip install pydantic, or annotate it with data"
@@ -177,9 +184,9 @@ def structures(function: Any) -> Json:
     return {**found, **parameters.get("$defs", {})}
 
 
-def _refusing(text: str) -> Callable[[Any, str], Any]:
-    def read(value: Any, place: str) -> Any:
-        raise Wrong(TypeError, f"{place} {text}")
+def _refusing(text: str) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        raise Wrong(TypeError, f"{PLACE} {text}")
 
     return read
 

@@ -278,6 +278,43 @@ class Test:
         wanted = told.replace("Error: ", "Error: tool 'take': ", 1)
         assert raised(session, f"take({given})", take=take) == wanted
 
+    def test_large_data_are_refused_in_a_moment(self, session):
+        """What would take long, or memory, before it is told of."""
+        pydantic = pytest.importorskip("pydantic")
+
+        class Basket(pydantic.BaseModel):
+            counts: list[int]
+
+        def take(price: Decimal = Decimal(), size: Size = Size.SMALL, basket: Basket = None):
+            raise AssertionError("it is not called")
+
+        session.run("1", tools={"take": take})
+        for code, told in {
+            "take(1 << 8_000_000)": "price: a decimal has more than 10000 digits",
+            "take(size=1 << 8_000_000)": "size must be one of 'small', 'large', not an int",
+            "take(size='x' * 9_000_000)": f"size must be one of 'small', 'large', not '{'x' * 50}'",
+            "take(basket={'counts': ['a'] * 200_000})": "basket: 200000 errors",
+        }.items():
+            assert raised(session, code) == f"ValueError: tool 'take': {told}"
+
+    def test_keys_with_long_numbers(self, session):
+        def take(counts: dict[int, int]) -> int:
+            return len(counts)
+
+        assert ran(session, "take({10 ** 5000: 1})", take=take) == 1
+        assert raised(session, "take({10 ** 5000: 'a'})") == (
+            "TypeError: tool 'take': counts[an int] must be an int, not a str"
+        )
+
+    def test_a_default_may_be_given(self, session):
+        def take(when: datetime.date = None, count: int = 2) -> list:  # noqa: RUF013
+            return [when, count]
+
+        assert ran(session, "take(None), take('2026-01-02')", take=take) == (
+            [None, 2],
+            [datetime.date(2026, 1, 2), 2],
+        )
+
     def test_text_annotations_are_read_where_the_function_is(self, session):
         class Near(enum.Enum):
             A = 1
