@@ -1114,8 +1114,9 @@ class AuditLog:
     where it is restricted. Up to 63 lines are kept back: until an operation is denied, a second is
     over and another one comes, a guard with this log is left, or the process ends. Copies of the
     process (``os.fork``) write whole lines to the same file. Guarded code cannot change the file by
-    its path. A file that cannot be written stops nobody: its lines wait, up to 16 MB, and others
-    are counted in ``lost``.
+    its path. The lines are links of a chain: each has a number, the hash of the one before and its
+    own, and a file that is there goes on with the next. A file that cannot be written stops nobody:
+    its lines wait, up to 16 MB, and others are counted in ``lost``.
 
     Args:
         file: The path of a file to append to, which is made if it does not exist; a file
@@ -1151,6 +1152,12 @@ class AuditLog:
     """The resolved path of its file; ``None`` for a descriptor and a function."""
     lost: Final[int]
     """The number of lines of this process that were lost."""
+    head: Final[tuple[int, str] | None]
+    """The number (``seq``) and the hash of the last line that this process added to the chain.
+
+    Kept elsewhere, they show whether that line and all before it are still there:
+    ``fastaudit-rs log verify FILE --expect HASH``. Call `flush` first; ``None`` before a line.
+    """
 
     def flush(self) -> None:
         """Write the lines that are kept back."""
@@ -1161,6 +1168,10 @@ class AuditLog:
         Raises:
             RuntimeError: A guard is in force here.
         """
+
+    @staticmethod
+    def _of_guest(descriptor: int, /) -> AuditLog:
+        """Make a log to a descriptor whose lines the host makes links of a chain."""
 
     def _add(self, lines: bytes) -> None:
         """Add lines that another process told of, each with a newline."""
