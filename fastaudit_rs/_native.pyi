@@ -796,8 +796,17 @@ class Policy:
         timeout: float | None = None,
         output: int | str | None = "10M",
         snapshots: int = 8,
+        pending_seconds: float | None = None,
         monitor_calls: bool = True,
-        **options: Any,
+        before_deny: _BeforeDeny | None = None,
+        on_call: _OnCall | None = None,
+        data: Any = None,
+        tool_id: int = 3,
+        retire_sites: bool = False,
+        on_denied: _OnDenied | None = None,
+        on_ask: _OnAsk | None = None,
+        ask_seconds: float | None = None,
+        log: AuditLog | _Path | None = None,
     ) -> Session:
         """A session: steps of code that share names, on a thread of their own under a guard.
 
@@ -814,8 +823,18 @@ class Policy:
             timeout: The seconds that a step may take.
             output: The bytes that a step may write to standard output and error, each.
             snapshots: The number of states that `Session.snapshot` keeps at a time.
+            pending_seconds: The time in which a question can be answered that waits, because
+                ``on_ask`` answered ``"pending"``.
             monitor_calls: As in `guard`.
-            **options: Other arguments of `guard`.
+            before_deny: As in `guard`.
+            on_call: As in `guard`.
+            data: As in `guard`.
+            tool_id: As in `guard`.
+            retire_sites: As in `guard`.
+            on_denied: As in `guard`.
+            on_ask: As in `guard`; ``"pending"`` ends the step, which `Session.answer` runs again.
+            ask_seconds: As in `guard`. The time of an answer is not that of the step.
+            log: As in `guard`.
 
         Raises:
             OSError: The directory cannot be used.
