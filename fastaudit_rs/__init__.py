@@ -26,6 +26,7 @@ _LATER = {
     "Answer": "approvals",
     "Approvals": "approvals",
     "Limits": "sandbox.limits",
+    "Pending": "pending",
     "Request": "timeline",
     "Result": "results",
     "Sandbox": "sandbox.host.sandbox",

@@ -22,6 +22,7 @@ from .as_fastaudit import install_as_fastaudit as install_as_fastaudit
 from .core import mk_audit as mk_audit
 from .denied import AuditDenied as AuditDenied, AuditWarning as AuditWarning, ToolError as ToolError
 from .guarded_functions import guarded as guarded
+from .pending import Pending as Pending
 from .results import Result as Result
 from .sandbox.host.manager import SandboxManager as SandboxManager
 from .sandbox.host.process import SandboxError as SandboxError

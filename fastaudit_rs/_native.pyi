@@ -786,8 +786,17 @@ class Policy:
         output: int | str | None = "10M",
         snapshots: int = 8,
         calls: int = 1000,
+        pending_seconds: float | None = None,
         monitor_calls: bool = True,
-        **options: Any,
+        before_deny: _BeforeDeny | None = None,
+        on_call: _OnCall | None = None,
+        data: Any = None,
+        tool_id: int = 3,
+        retire_sites: bool = False,
+        on_denied: _OnDenied | None = None,
+        on_ask: _OnAsk | None = None,
+        ask_seconds: float | None = None,
+        log: AuditLog | _Path | None = None,
     ) -> Session:
         """A session: steps of code that share names, on a thread of their own under a guard.
 
@@ -806,8 +815,18 @@ class Policy:
             output: The bytes that a step may write to standard output and error, each.
             snapshots: The number of states that `Session.snapshot` keeps at a time.
             calls: The number of calls of tools that a step may make.
+            pending_seconds: The time in which a question can be answered that waits, because
+                ``on_ask`` answered ``"pending"``.
             monitor_calls: As in `guard`.
-            **options: Other arguments of `guard`.
+            before_deny: As in `guard`.
+            on_call: As in `guard`.
+            data: As in `guard`.
+            tool_id: As in `guard`.
+            retire_sites: As in `guard`.
+            on_denied: As in `guard`.
+            on_ask: As in `guard`; ``"pending"`` ends the step, which `Session.answer` runs again.
+            ask_seconds: As in `guard`. The time of an answer is not that of the step.
+            log: As in `guard`.
 
         Raises:
             OSError: The directory cannot be used.
@@ -1111,8 +1130,9 @@ class AuditLog:
     where it is restricted. Up to 63 lines are kept back: until an operation is denied, a second is
     over and another one comes, a guard with this log is left, or the process ends. Copies of the
     process (``os.fork``) write whole lines to the same file. Guarded code cannot change the file by
-    its path. A file that cannot be written stops nobody: its lines wait, up to 16 MB, and others
-    are counted in ``lost``.
+    its path. The lines are links of a chain: each has a number, the hash of the one before and its
+    own, and a file that is there goes on with the next. A file that cannot be written stops nobody:
+    its lines wait, up to 16 MB, and others are counted in ``lost``.
 
     Args:
         file: The path of a file to append to, which is made if it does not exist; a file
@@ -1148,6 +1168,12 @@ class AuditLog:
     """The resolved path of its file; ``None`` for a descriptor and a function."""
     lost: Final[int]
     """The number of lines of this process that were lost."""
+    head: Final[tuple[int, str] | None]
+    """The number (``seq``) and the hash of the last line that this process added to the chain.
+
+    Kept elsewhere, they show whether that line and all before it are still there:
+    ``fastaudit-rs log verify FILE --expect HASH``. Call `flush` first; ``None`` before a line.
+    """
 
     def flush(self) -> None:
         """Write the lines that are kept back."""
@@ -1158,6 +1184,10 @@ class AuditLog:
         Raises:
             RuntimeError: A guard is in force here.
         """
+
+    @staticmethod
+    def _of_guest(descriptor: int, /) -> AuditLog:
+        """Make a log to a descriptor whose lines the host makes links of a chain."""
 
     def _add(self, lines: bytes) -> None:
         """Add lines that another process told of, each with a newline."""

@@ -9,6 +9,12 @@ from typing import Any
 
 from .denied import AuditDenied
 
+#: The reason that nobody is asked by an event loop that cannot run meanwhile.
+HELD_UP = (
+    "on_ask is run by the event loop that this code keeps from running: run the guarded code in a "
+    "thread (asyncio.to_thread), or await Session.arun"
+)
+
 #: The event loops whose threads wait for guarded code: they answer nothing meanwhile.
 _held_up: list[asyncio.AbstractEventLoop] = []
 
@@ -26,6 +32,15 @@ def waits_here() -> Iterator[None]:
         yield
     finally:
         _held_up.remove(loop)
+
+
+def is_loop_here() -> bool:
+    """True if this thread runs an event loop, which it keeps from running as it waits."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class Waiting:
@@ -62,10 +77,7 @@ class Waiting:
         except RuntimeError:
             is_own = False
         if is_own or any(held is loop for held in _held_up):
-            raise RuntimeError(
-                "on_ask is run by the event loop that this code keeps from running: run the "
-                "guarded code in a thread (asyncio.to_thread), or await Session.arun"
-            )
+            raise RuntimeError(HELD_UP)
         answer: Future[object] = Future()
         tasks = []
 
@@ -93,3 +105,8 @@ class Waiting:
             answer.cancel()
             loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
             raise TimeoutError(f"nobody answered within {self._seconds:g} seconds") from None
+        except BaseException:
+            # The step that waits was interrupted.
+            if answer.cancel():
+                loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+            raise

@@ -7,6 +7,7 @@ from typing import Any
 from . import AuditDenied
 from ._notebook import block, displayed, escaped
 from ._text import checked, shortened, valid, written
+from .pending import Pending
 from .timeline import Act, Request, of_decision, of_request, shown
 
 #: A line of a traceback that marks a part of the line above it.
@@ -68,6 +69,8 @@ class Result:
         decisions: The decisions of its guards, in order, as the guest reports them: the first 1000
             of a run whose sandbox has a log. Each is a line of the log, as ``docs/recording.md``
             describes it.
+        pending: The question that waits for an answer, where ``on_ask`` of a session answered
+            ``"pending"``, as ``killed_by`` says too: `Session.answer` runs the step again.
     """
 
     returncode: int
@@ -85,6 +88,7 @@ class Result:
     requests: list[Request] = field(default_factory=list)
     decisions: list[dict[str, Any]] = field(default_factory=list)
     requests_left_out: int = 0
+    pending: Pending | None = None
 
     def __repr__(self) -> str:
         parts = [f"exit status {self.returncode}"]
@@ -240,4 +244,6 @@ def _ended(result: Result) -> str:
         return "" if is_told else f"exit status {result.returncode}"
     if result.killed_by == "interrupt":
         return "it was interrupted"
+    if result.pending is not None:
+        return "it waits for an answer: names are as before the step, and files as it left them"
     return f"it was ended by the limit {result.killed_by}"

@@ -1,16 +1,25 @@
-"""Decisions as events of OpenTelemetry: a function for an `AuditLog`.
+"""Decisions as events of OpenTelemetry, for an `AuditLog`, and calls of tools as its spans.
 
 An event is a log record with a name (<https://opentelemetry.io/docs/specs/otel/logs/data-model/>).
+The spans are those of the conventions for tools of models
+(<https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/#execute-tool-span>).
 """
 
+import contextlib
+import functools
+import inspect
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ParamSpec, TypeVar, cast
 
 from opentelemetry._logs import LoggerProvider, LogRecord, SeverityNumber, get_logger
 from opentelemetry.context import get_current
+from opentelemetry.trace import Span, Status, StatusCode, TracerProvider, get_tracer
 
 from .. import __version__
+from .._text import printable
+from ..results import Result
+from ..sessions.arguments import is_async
 from ..timeline import target_of
 
 #: The names that the semantic conventions have for keys of a line
@@ -25,8 +34,8 @@ NAMES = {
     "error": "error.type",
 }
 
-#: Keys of a line that are no attributes under their own names.
-OTHERS = ("version", "time", "place", "args")
+#: Keys of a line that are no attributes under their own names. Hashes are of the line's bytes.
+OTHERS = ("version", "time", "place", "args", "prev_hash", "hash")
 
 
 class Events:
@@ -98,3 +107,115 @@ def _words(told: Mapping[str, Any]) -> str:
     words = f"{told['verdict']}{by}: {told['event']}"
     target = target_of(told)
     return words if target is None else f"{words} {target}"
+
+
+# Calls of tools as spans.
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+#: The characters of a class's name, which code in a step may have made up.
+KIND = 200
+
+
+@contextlib.contextmanager
+def execute_tool(
+    name: str,
+    *,
+    call_id: str | None = None,
+    description: str | None = None,
+    provider: TracerProvider | None = None,
+) -> Iterator[Span]:
+    """A span for the call of a tool, current within a ``with`` statement: ``execute_tool NAME``.
+
+    An exception becomes its ``error.type`` and its status. `told` adds what a `Result` says.
+
+    Args:
+        name: The name of the tool, ``gen_ai.tool.name``.
+        call_id: The id that the model gave the call, ``gen_ai.tool.call.id``.
+        description: What the tool does, ``gen_ai.tool.description``.
+        provider: The provider of the tracer; the global one by default.
+
+    Example:
+        >>> with execute_tool("run_python", call_id=call.id) as span:
+        ...     ran = told(span, session.run(call.arguments["code"]))
+    """
+    own = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": name,
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": call_id,
+        "gen_ai.tool.description": description,
+    }
+    given = {key: value for key, value in own.items() if value is not None}
+    tracer = get_tracer("fastaudit_rs", __version__, provider)
+    named = f"execute_tool {name}"
+    with tracer.start_as_current_span(
+        named, attributes=given, set_status_on_exception=False
+    ) as span:
+        try:
+            yield span
+        except Exception as error:
+            kind = type(error)
+            module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+            _failed(span, f"{module}{kind.__qualname__}", str(error))
+            raise
+
+
+def told(span: Span, ran: Result) -> Result:
+    """Note on a span how code ended: its error or the limit, and the number of denials."""
+    if ran.violations:
+        span.set_attribute("fastaudit.denials", len(ran.violations))
+    if ran.error is not None:
+        _failed(span, ran.error.kind, ran.error.message)
+    elif not ran.success:
+        _failed(span, ran.killed_by or "exit_status", f"exit status {ran.returncode}")
+    return ran
+
+
+def traced(
+    function: Callable[_P, _R], *, name: str | None = None, provider: TracerProvider | None = None
+) -> Callable[_P, _R]:
+    """The same function, each call of which is a span, for ``tools=`` of a session.
+
+    One that returns a `Result` says how its code ended: ``traced(session.run, name="run_python")``.
+
+    Args:
+        function: A plain function, or a coroutine function.
+        name: The name of the tool; that of the function by default.
+        provider: The provider of the tracer; the global one by default.
+
+    Example:
+        >>> session = policy.session(tools={"price": traced(price)})
+    """
+    called = name or str(getattr(function, "__name__", type(function).__name__))
+    text = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ") or None
+    begin = functools.partial(execute_tool, called, description=text, provider=provider)
+
+    if is_async(function):
+        ask = cast("Callable[..., Any]", function)
+
+        @functools.wraps(function)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            with begin() as span:
+                return _noted(span, await ask(*args, **kwargs))
+
+        return cast("Callable[_P, _R]", awaited)
+
+    @functools.wraps(function)
+    def plain(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with begin() as span:
+            return _noted(span, function(*args, **kwargs))
+
+    return plain
+
+
+def _noted(span: Span, value: _R) -> _R:
+    if isinstance(value, Result):
+        told(span, value)
+    return value
+
+
+def _failed(span: Span, kind: str, text: str) -> None:
+    span.set_attribute("error.type", printable(kind[:KIND]))
+    span.set_status(Status(StatusCode.ERROR, printable(text[:KIND])))

@@ -59,8 +59,8 @@ def as_data(ran: Result) -> dict[str, Any]:
 
     Returns:
         ``returncode``, ``killed_by`` and ``changed`` of the `Result`, ``error`` and ``denied`` as
-        dictionaries of their fields, and ``display`` as MIME bundles of notebooks, in which images
-        are in base64. JSON can hold it.
+        dictionaries of their fields, ``pending`` as `Pending.to_dict`, and ``display`` as MIME
+        bundles of notebooks, in which images are in base64. JSON can hold it.
     """
     told = {
         "returncode": ran.returncode,
@@ -68,6 +68,7 @@ def as_data(ran: Result) -> dict[str, Any]:
         "changed": ran.changed,
         "error": None if ran.error is None else asdict(ran.error),
         "denied": [denied.to_dict() for denied in ran.violations],
+        "pending": None if ran.pending is None else ran.pending.to_dict(),
         "display": [
             {
                 mime: data if isinstance(data, str) else base64.b64encode(data).decode()

@@ -17,6 +17,7 @@ _SIZES = ("memory", "disk", "output")
 KILLED = {
     "wall_seconds": ("TimeoutError", "the step took longer than it may, and did not end"),
     "interrupt": ("KeyboardInterrupt", "the step was interrupted, and did not end"),
+    "pending": ("Pending", "the step was to wait for an answer, and did not end"),
     "output": ("OSError", "the step wrote more output than it may, and did not end"),
     "disk": ("OSError", "the files of the sandbox took more bytes than they may"),
     "memory": ("MemoryError", "the step took more memory than there may be"),

@@ -11,9 +11,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn, TypeAlias, TypeVar
 
+from .._answers import Answer
 from .._keywords import checked
+from ..pending import Granted, Pending
 from ..results import Result
 from .arguments import seconds, text_of, tools_of, variables_of
+from .questions import Questions
 
 _Self = TypeVar("_Self", bound="Closing")
 
@@ -97,6 +100,9 @@ class StepRequest:
         self.variables = variables_of(variables)
         self.tools = tools_of(tools)
         self.timeout = seconds("timeout", timeout)
+        #: What a person answered before it began.
+        self.granted: Granted = ()
+        self.has_begun = False
 
 
 class Closing(ABC):
@@ -117,6 +123,7 @@ class Session(Closing):
     """Steps of code that share names, imports and a working directory."""
 
     _most_snapshots: int
+    _questions: Questions
 
     @checked("Session.run")
     def run(
@@ -195,6 +202,91 @@ class Session(Closing):
             ...     return stream.result
         """
         return Stream(self, StepRequest(code, variables, tools, timeout))
+
+    @property
+    def pending(self) -> list[Pending]:
+        """The questions that wait for an answer: those for which ``on_ask`` said ``"pending"``."""
+        return self._questions.waiting()
+
+    @checked("Session.answer")
+    def answer(
+        self,
+        pending: str,
+        answer: Answer,
+        *,
+        tools: Tools | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Answer a question that waits, and run its step again, from its beginning.
+
+        The operation that was asked about is answered so, once; ``on_ask`` is asked about others.
+        The step begins with the names that there are now: as it ended, those from before it.
+
+        Args:
+            pending: The question's ``id``.
+            answer: One of its ``answers``.
+            tools: As for `run`: a step that was given tools needs them again.
+            timeout: As for `run`.
+
+        Returns:
+            The result of the step. It may wait for another answer.
+
+        Raises:
+            RuntimeError: As for `run`; the question waits on where the step does not begin.
+            TypeError: An argument has another type.
+            ValueError: No question waits by this id: it was answered already, has expired, or is
+                another session's; or it cannot have this answer.
+
+        Example:
+            >>> ran = policy.session(on_ask=lambda denied: "pending").run(code)
+            >>> if ran.pending is not None:
+            ...     ran = session.answer(ran.pending.id, "once")
+        """
+        request = self._answered(pending, answer, tools, timeout)
+        try:
+            return self._run(request[0])
+        finally:
+            self._keep_waiting(*request)
+
+    @checked("Session.answer")
+    async def aanswer(
+        self,
+        pending: str,
+        answer: Answer,
+        *,
+        tools: Tools | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Do the same as `answer` without stopping the event loop."""
+        request = self._answered(pending, answer, tools, timeout)
+        try:
+            return await self._arun(request[0])
+        finally:
+            self._keep_waiting(*request)
+
+    def adopt(self, pending: Pending) -> None:
+        """Have a question wait here that waited in a session that is no more.
+
+        What it says counts as the host's word: take it from a place that no guest can write to.
+
+        Raises:
+            TypeError: It is no `Pending`.
+            ValueError: It had its answer here.
+        """
+        self._questions.adopt(pending)
+
+    def _answered(
+        self, pending: str, answer: Answer, tools: Tools | None, timeout: float | None
+    ) -> tuple[StepRequest, Pending]:
+        request = StepRequest("", None, tools, timeout)
+        taken = self._questions.take(pending, answer)
+        request.code, request.variables = taken.code, taken.variables
+        request.granted = taken.granted
+        return request, taken
+
+    def _keep_waiting(self, request: StepRequest, pending: Pending) -> None:
+        if not request.has_begun:
+            self._questions.put_back(pending)
 
     @abstractmethod
     def interrupt(self) -> bool:

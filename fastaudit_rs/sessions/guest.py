@@ -19,11 +19,16 @@ from ..results import Error, Result
 from . import step
 from .forms import NotData, message, told
 from .output import Capture
+from .questions import StepQuestions, Thinking
 from .values import unpack
 
 #: The seconds that a step which is interrupted has until it is given up, and those between two
 #: interrupts: it may catch the first one.
 GRACE, AGAIN = 0.5, 0.02
+
+#: The seconds between two looks for Ctrl-C: a signal that comes just before a thread begins to wait
+#: does not wake it.
+LOOK = 0.05
 
 _RUN_FOREVER = asyncio.BaseEventLoop.run_forever.__code__
 
@@ -42,6 +47,8 @@ class StepJob:
     refused: OSError | None = None
     killed_by: str | None = None
     is_done: bool = False
+    #: The time in which answers are waited for.
+    thinking: Thinking = field(default_factory=Thinking)
     started: float = field(default_factory=time.monotonic)
     ended: float = 0
     _given_up_at: float | None = None
@@ -51,6 +58,11 @@ class StepJob:
         if self.killed_by is None:
             self.killed_by = killed_by
         self.notify()
+
+    def end_here(self, killed_by: str) -> None:
+        """Stop it from the thread that does it, which raises `KeyboardInterrupt` by itself."""
+        self._interrupted_at = time.monotonic()
+        self.stop(killed_by)
 
     def interrupt(self, guest: "Guest") -> None:
         """Interrupt it, but for one that was interrupted just now: it may be ending."""
@@ -67,9 +79,9 @@ class StepJob:
         if self.killed_by is None:
             if self.limit is None:
                 return threading.TIMEOUT_MAX
-            left = self.started + self.limit - now
+            left = self.started + self.limit + self.thinking.seconds() - now
             if left > 0:
-                return left
+                return max(left, LOOK) if self.thinking.goes_on else left
             self.killed_by = "wall_seconds"
         if self._given_up_at is None:
             self._given_up_at = now + GRACE
@@ -255,16 +267,13 @@ def _wake(thread: int) -> None:
 #: The message of a step that was given up.
 RUNS_ON = "the step could not be interrupted, and runs on: reset() starts another"
 
-#: The seconds between two looks for Ctrl-C: a signal that comes just before a thread begins to wait
-#: does not wake it.
-LOOK = 0.05
-
 
 class Running(NamedTuple):
     guest: Guest
     job: StepJob
     changes: Callable[[], list[str]]
     denied: Callable[[], list[AuditDenied]]
+    asked: StepQuestions
 
     def result(self) -> Result:
         job = self.job

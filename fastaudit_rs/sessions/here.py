@@ -14,7 +14,9 @@ from typing import Any
 
 from .. import AuditDenied, Policy, _native
 from .._native import MONITORING
+from .._waiting import Waiting
 from ..approvals import Approvals
+from ..pending import PENDING
 from ..results import Result
 from . import step
 from .arguments import count, identifier, is_async, seconds, size, tools_of
@@ -35,6 +37,7 @@ from .base import (
 from .coroutines import Caller, Coroutines
 from .guest import Guest, Running, StepJob, awaited, wait
 from .output import Capture, of_host
+from .questions import Questions, StepEnds, StepQuestions, asking, settled
 from .state import StepQueue
 from .tool_values import Budget
 from .values import unpack
@@ -69,6 +72,7 @@ class HereSession(Session):
         output: int | str | None = "10M",
         snapshots: int = SNAPSHOTS,
         calls: int = CALLS,
+        pending_seconds: float | None = None,
         monitor_calls: bool = MONITORING,
         on_denied: Callable[[AuditDenied], object] | None = None,
         **options: Any,
@@ -92,10 +96,13 @@ class HereSession(Session):
                 tell(error)
 
         tell = None if on_denied is None else self._held(on_denied)
+        self._questions = Questions(pending_seconds)
         ask = options.get("on_ask")
-        # The native part takes `Approvals` apart.
-        if callable(ask) and not is_async(ask) and type(ask) is not Approvals:
-            options["on_ask"] = self._held(ask)
+        if ask is not None:
+            asked = self._asking(ask, options.get("ask_seconds"))
+            options["on_ask"] = asked
+            if is_async(ask.ask if type(ask) is Approvals else ask):
+                options.pop("ask_seconds", None)
         self._directory = os.path.abspath(_current() if directory is None else directory)
         if not os.path.isdir(self._directory):
             raise NotADirectoryError(20, "directory must be a directory", self._directory)
@@ -150,6 +157,34 @@ class HereSession(Session):
 
         return held
 
+    def _asking(self, ask: Any, ask_seconds: float | None) -> Any:
+        """Return the ``on_ask`` of the session, which may end the step that asks."""
+        if type(ask) is Approvals:
+            # The native part takes it apart.
+            inner = ask.ask and self._asking(ask.ask, ask_seconds)
+            return Approvals(ask.path, inner)
+        if not callable(ask):
+            return ask
+        if is_async(ask):
+            # An interrupt ends the wait.
+            asked = asking(self._questions, Waiting(ask, ask_seconds))
+        else:
+            asked = self._held(asking(self._questions, ask))
+        session = weakref.ref(self)
+
+        @functools.wraps(asked)
+        def ending(denied: AuditDenied) -> object:
+            try:
+                return asked(denied)
+            except StepEnds:
+                here = session()
+                job = None if here is None else here._guest.job
+                if job is not None and here is not None:
+                    job.end_here(PENDING if here._questions.now.pending else "interrupt")
+                raise KeyboardInterrupt from None
+
+        return ending
+
     def _given(self, request: StepRequest) -> tuple[dict[str, Any], dict[str, Any]]:
         """The variables and the tools of a step that may begin now."""
         with self._lock:
@@ -182,12 +217,14 @@ class HereSession(Session):
                     steps.shown.end()
                     raise
 
-            job = StepJob(work, notify, limit)
+            request.has_begun = True
+            asked = self._questions.begin(request.code, request.variables, request.granted)
+            job = StepJob(work, notify, limit, thinking=asked.thinking)
             guest.output.on_full = lambda: job.stop("output")
             changes = self._changes_from_now()
             denied = self._denials.begin()
             guest.start(job)
-            return Running(guest, job, changes, denied)
+            return Running(guest, job, changes, denied, asked)
 
     def _changes_from_now(self) -> Callable[[], list[str]]:
         """Return a function that tells which files changed in the directory meanwhile."""
@@ -236,7 +273,16 @@ class HereSession(Session):
                 job.stop("interrupt")
                 wait(guest, job, signs)
             raise
-        return running.result()
+        ran = running.result()
+        return self._settled(ran, running.asked) if running.asked.is_over else ran
+
+    def _settled(self, ran: Result, asked: StepQuestions) -> Result:
+        """Go back to the state from before a step that ended as it asked."""
+        with contextlib.suppress(RuntimeError):
+            self.undo()
+        if asked.raised is not None:
+            raise asked.raised
+        return settled(ran, asked)
 
     async def _arun(
         self,
@@ -269,7 +315,8 @@ class HereSession(Session):
                 raise
             finally:
                 running.guest.output.on_piece = None
-            return running.result()
+            ran, asked = running.result(), running.asked
+            return await asyncio.to_thread(self._settled, ran, asked) if asked.is_over else ran
         finally:
             if self._coroutines is not None:
                 self._coroutines.leave(loop)

@@ -13,8 +13,20 @@ from typing import Any, NoReturn, TextIO
 from .. import Network, Policy, Recording, __version__
 from .._native import MONITORING
 from ..programs import DENIED, TIMED_OUT, exit_status as status_of, prepare, split, start_again
-from . import kernel, mcp_command, run_command
-from .options import ANY, KERNEL, LEARN, MCP, RUN, TRACE, add_options, hinted, options_of, policy_of
+from . import kernel, log_command, mcp_command, run_command
+from .options import (
+    ANY,
+    KERNEL,
+    LEARN,
+    LOG,
+    MCP,
+    RUN,
+    TRACE,
+    add_options,
+    hinted,
+    options_of,
+    policy_of,
+)
 from .run_command import exit_status, wrong
 
 DESCRIPTION = "Run Python programs under a policy, from the shell."
@@ -105,6 +117,11 @@ def _parser(only: str | None = None) -> argparse.ArgumentParser:
         **more,
     )
     made.add_argument("action", choices=["install"])
+    more = {"description": log_command.DESCRIPTION}
+    made = add(LOG, log_command.run, "check the chain of hashes of a log of decisions", **more)
+    made.add_argument("action", choices=["verify"])
+    text = "the log; of one that was emptied to go on: the copies and the log, in their order"
+    made.add_argument("file", nargs="+", metavar="FILE", help=text)
     add("doctor", _doctor, "say what can be enforced here")
     completion = add("completion", _completion, "print the completion of this command for a shell")
     completion.add_argument("shell", choices=["bash", "zsh", "fish", "tcsh"])

@@ -30,7 +30,7 @@ DEFAULT = Policy.preset("workspace").replace(write=[], network=False)
 SECONDS, SESSIONS = "60", 16
 
 #: Where options are: the commands of the shell, and the magics of the notebook.
-RUN, TRACE, LEARN, MCP, KERNEL = "run", "trace", "learn", "mcp", "kernel"
+RUN, TRACE, LEARN, MCP, KERNEL, LOG = "run", "trace", "learn", "mcp", "kernel", "log"
 AUDIT, SANDBOX = "%%audit", "%%sandbox"
 EACH = (RUN, TRACE, MCP, KERNEL, AUDIT, SANDBOX)
 
@@ -125,6 +125,7 @@ TABLE = (
     ),
     Option("--sandbox", (RUN,), None, "run it in a process that the kernel confines"),
     Option("--log", (RUN,), "FILE", "add each decision to this file, as JSON"),
+    Option("--expect", (LOG,), "HASH", "a hash that was kept elsewhere: that line must be there"),
     Option(
         "-o --output", (LEARN,), "FILE",
         "write the policy to this file, and add to the one that it has",

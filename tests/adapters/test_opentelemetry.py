@@ -11,7 +11,7 @@ from asked import write
 from programs import printed
 from waiting import until
 
-from fastaudit_rs import AuditDenied, AuditLog, Policy
+from fastaudit_rs import AuditDenied, AuditLog, Policy, Sandbox
 
 pytest.importorskip("opentelemetry.sdk._logs")
 
@@ -20,8 +20,11 @@ from opentelemetry._logs import SeverityNumber
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
 
-from fastaudit_rs.adapters.opentelemetry import Events, attributes
+from fastaudit_rs.adapters.opentelemetry import Events, attributes, execute_tool, told, traced
 
 
 @pytest.fixture
@@ -58,6 +61,7 @@ def test_an_allowed_and_a_denied_decision(places, exporter, provider):
     found = dict(denied.attributes)
     assert json.loads(found.pop("fastaudit.args"))[:2] == [places.out + "/a", "w"]
     assert found.pop("code.line.number") > 0
+    assert len(found.pop("fastaudit.chain")) == 16
     assert found == {
         "process.pid": os.getpid(),
         "thread.id": threading.get_native_id(),
@@ -68,6 +72,7 @@ def test_an_allowed_and_a_denied_decision(places, exporter, provider):
         "fastaudit.event": "open",
         "fastaudit.effect": "write",
         "fastaudit.guard": "agent 7",
+        "fastaudit.seq": 2,
     }
 
 
@@ -150,3 +155,80 @@ def test_an_exporter_that_fails_stops_nobody(places, capsys):
         time.sleep(0.01)
         told += capsys.readouterr().err
     assert told.count("the function of an audit log raised") == 1
+
+
+class TestSpans:
+    @pytest.fixture
+    def spans(self):
+        return InMemorySpanExporter()
+
+    @pytest.fixture
+    def tracers(self, spans):
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(spans))
+        return provider
+
+    @pytest.fixture(params=["here", "sandbox"])
+    def session(self, request, tracers):
+        def price(item: str) -> float:
+            """Say what an item costs.
+
+            In euros.
+            """
+            return {"tea": 3.5}[item]
+
+        async def slow(item: str) -> float:
+            return price(item)
+
+        tools = {each.__name__: traced(each, provider=tracers) for each in (price, slow)}
+        if request.param == "here":
+            with Policy().session(tools=tools) as session:
+                yield session
+        else:
+            with Sandbox(confine="audit") as sandbox, sandbox.session(tools=tools) as session:
+                yield session
+
+    def test_calls_of_tools(self, session, spans, tracers):
+        with tracers.get_tracer("host").start_as_current_span("agent") as agent:
+            ran = session.run("(price('tea'), await slow('tea'))")
+            assert ran.value == (3.5, 3.5)
+            assert session.run("price('salt')").error.kind == "KeyError"
+        plain, slow, failed, _ = spans.get_finished_spans()
+        assert [one.name for one in (plain, slow)] == ["execute_tool price", "execute_tool slow"]
+        assert plain.kind == SpanKind.INTERNAL
+        assert dict(plain.attributes) == {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": "price",
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.description": "Say what an item costs.",
+        }
+        assert plain.status.status_code == StatusCode.UNSET
+        assert {one.parent.span_id for one in (plain, slow, failed)} == {
+            agent.get_span_context().span_id
+        }
+        assert failed.attributes["error.type"] == "KeyError"
+        assert failed.status.status_code == StatusCode.ERROR
+
+    def test_a_step_that_a_model_calls(self, spans, tracers):
+        with Policy().session() as session:
+            with execute_tool("run_python", call_id="call_7", provider=tracers) as span:
+                told(span, session.run("open('/srv/a', 'w')"))
+            run = traced(session.run, name="run_python", provider=tracers)
+            run("class E(Exception): pass\nE.__module__ = 'm' * 9999\nraise E('\\x1b[2J')")
+            run("while True: pass", timeout=0.2)
+            run("1")
+        denied, raised, ended, fine = spans.get_finished_spans()
+        assert denied.attributes["gen_ai.tool.call.id"] == "call_7"
+        assert denied.attributes["error.type"] == "fastaudit_rs.AuditDenied"
+        assert denied.attributes["fastaudit.denials"] == 1
+        assert raised.attributes["error.type"] == "m" * 200
+        assert raised.status.description == "\\x1b[2J"
+        assert ended.attributes["error.type"] == "KeyboardInterrupt"
+        assert "error.type" not in fine.attributes
+        assert {one.name for one in spans.get_finished_spans()} == {"execute_tool run_python"}
+
+    def test_an_exception_of_the_host(self, spans, tracers):
+        with pytest.raises(json.JSONDecodeError):
+            traced(json.loads, provider=tracers)("{")
+        [span] = spans.get_finished_spans()
+        assert span.attributes["error.type"] == "json.decoder.JSONDecodeError"

@@ -16,6 +16,7 @@ from waiting import until
 from fastaudit_rs import AuditDenied, AuditLog, Policy, mk_audit
 
 ALWAYS = {"version", "time", "pid", "thread", "verdict", "rule", "event", "effect", "args"}
+ALWAYS |= {"seq", "prev_hash", "hash"}
 
 
 def lines_of(path):

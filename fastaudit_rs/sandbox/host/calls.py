@@ -10,9 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ... import AuditDenied, Policy
+from ..._waiting import HELD_UP
 from ...approvals import Approvals
+from ...pending import PENDING
 from ...sessions.arguments import is_async, seconds
 from ...sessions.forms import class_name, message
+from ...sessions.questions import StepEnds, Thinking, is_for_caller
 from ...sessions.tool_values import DATA, Budget, arguments, packed_result
 from ...sessions.typed import formatted, shown_signature
 from ...sessions.values import pack
@@ -80,9 +83,18 @@ class Calls:
         loop: Callable[[], asyncio.AbstractEventLoop],
         budget: Budget,
         on_ask: Ask | None,
+        stop: Callable[[str], object],
         is_stopped: Callable[[], bool] = lambda: False,
+        is_held_up: bool = False,
     ) -> None:
         self._on_ask = on_ask
+        #: The time in which answers of coroutine functions and plain ones are waited for.
+        self.thinking = Thinking()
+        #: What ``on_ask`` raised, if it is for whoever runs the code.
+        self.raised: Exception | None = None
+        self._stop = stop
+        #: True if the event loop of the thread that runs the code waits for it.
+        self._is_held_up = is_held_up
         #: The thread that calls a plain function now.
         self.thread: int | None = None
         self._tools = tools
@@ -115,15 +127,18 @@ class Calls:
             else:
                 args, kwargs = arguments(body)
             if is_async(function):
-                self._start(call, function, args, kwargs)
+                if is_ask and self._is_held_up:
+                    raise RuntimeError(HELD_UP)
+                self._start(call, function, args, kwargs, is_ask)
                 return
             self.thread = None if is_ask else threading.get_ident()
             try:
-                value = function(*args, **kwargs)
+                with self.thinking if is_ask else contextlib.nullcontext():
+                    value = function(*args, **kwargs)
             finally:
                 self.thread = None
         except Exception as error:
-            self._fail(call, error)
+            self._fail(call, error, is_ask)
         else:
             self._answer(call, value)
 
@@ -133,16 +148,18 @@ class Calls:
         function: Callable[..., Any],
         args: list[Any],
         kwargs: dict[str, Any],
+        is_ask: bool,
     ) -> None:
         async def called() -> Any:
-            return await function(*args, **kwargs)
+            with self.thinking if is_ask else contextlib.nullcontext():
+                return await function(*args, **kwargs)
 
         def ended(future: "concurrent.futures.Future[Any]") -> None:
             self._running.discard(future)
             try:
                 value = future.result()
             except BaseException as error:
-                self._fail(call, error)
+                self._fail(call, error, is_ask)
             else:
                 self._answer(call, value)
 
@@ -158,7 +175,12 @@ class Calls:
         else:
             self._return(call, data)
 
-    def _fail(self, call: _Call, error: BaseException) -> None:
+    def _fail(self, call: _Call, error: BaseException, is_ask: bool = False) -> None:
+        if is_ask and isinstance(error, Exception) and is_for_caller(error):
+            self.raised = self.raised or error
+        if isinstance(error, StepEnds) or self.raised is not None:
+            self._end_step(call, PENDING if isinstance(error, StepEnds) else "interrupt")
+            return
         kind = type(error)
         found: dict[str, Any] = {
             "kind": class_name(kind),
@@ -171,6 +193,15 @@ class Calls:
         with contextlib.suppress(Exception):
             args = pack(_args(error), arrays=False)
         self._return(call, args if len(args) <= DATA else pack(None), error=found)
+
+    def _end_step(self, call: _Call, why: str) -> None:
+        """End the step that asks: its answer interrupts it, and then whatever it still does."""
+        self.thread = threading.get_ident()
+        try:
+            self._stop(why)
+        finally:
+            self.thread = None
+        self._return(call, pack(None), interrupts=True)
 
     def _return(self, call: _Call, data: bytes, **told: Any) -> None:
         if self._channel.unread() > UNREAD:

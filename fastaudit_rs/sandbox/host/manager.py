@@ -223,6 +223,7 @@ class SandboxManager(Closing):
         calls: int = CALLS,
         on_ask: Callable[[AuditDenied], object] | None = None,
         ask_seconds: float | None = None,
+        pending_seconds: float | None = None,
     ) -> "SandboxSession":
         """Make a session in an environment as `Sandbox.session` does; its history has each step.
 
@@ -252,6 +253,7 @@ class SandboxManager(Closing):
             calls=calls,
             on_ask=on_ask,
             ask_seconds=ask_seconds,
+            pending_seconds=pending_seconds,
         )
         session._noted = environment.noted
         return session

@@ -12,6 +12,7 @@ from typing import Any
 
 from ... import AuditDenied
 from ..._native import _json_extent
+from ..._waiting import is_loop_here
 from ...results import Error, Result
 from ...sessions.base import Pieces
 from ...sessions.coroutines import HostLoop
@@ -99,7 +100,7 @@ class ProcessWatch(ABC):
                     self._look(selector)
                     self._cancel.check()
                     now = time.monotonic()
-                    if now - begun > self._seconds:
+                    if now - begun - self._thought() > self._seconds:
                         self.stop("wall_seconds")
                     if now - begun > INTERVAL and disk.is_over(process.worker.pid):
                         self.stop("disk", 0)
@@ -111,6 +112,7 @@ class ProcessWatch(ABC):
                     self.stop("interrupt")
         if self.calls is not None:
             self.calls.end()
+            caught = caught or self.calls.raised
         if process.status is not None and not process.is_lost:
             process.settle()
         for name, data in process.drained():
@@ -119,6 +121,10 @@ class ProcessWatch(ABC):
             self.pieces.end()
         if caught is not None:
             raise caught
+
+    def _thought(self) -> float:
+        """The seconds in which answers were waited for."""
+        return 0.0 if self.calls is None else self.calls.thinking.seconds()
 
     def _look(self, selector: selectors.BaseSelector) -> None:
         process = self.process
@@ -233,7 +239,10 @@ def run(
                 stack.callback(own.close)
                 loop = request.loop
                 made = own if loop is None else lambda: loop
-                watched.calls = Calls(process.channel, {}, made, Budget(QUESTIONS), on_ask)
+                held_up = loop is None and is_loop_here()
+                watched.calls = Calls(
+                    process.channel, {}, made, Budget(QUESTIONS), on_ask, watched.stop, is_held_up=held_up
+                )
             result = watched.result(begun)
         except BaseException:
             worker.end()

@@ -283,6 +283,7 @@ class Sandbox(Runner):
         calls: int = CALLS,
         on_ask: Callable[[AuditDenied], object] | None = None,
         ask_seconds: float | None = None,
+        pending_seconds: float | None = None,
     ) -> "SandboxSession":
         """Steps of code that share names, imports and a working directory, in one process.
 
@@ -302,6 +303,8 @@ class Sandbox(Runner):
                 `Policy.guard`; it runs as `tools` do. Its answer opens what the kernel lets
                 pass: see ``approvable`` of `Sandbox`. By default it is that of the sandbox.
             ask_seconds: The time for its answer, if it is a coroutine function.
+            pending_seconds: The time in which a question can be answered that waits, because
+                ``on_ask`` answered ``"pending"``.
 
         Raises:
             RuntimeError: The sandbox is closed.
@@ -332,6 +335,7 @@ class Sandbox(Runner):
             snapshots,
             calls,
             within(on_ask, ask_seconds),
+            pending_seconds,
         )
         self._sessions.add(session)
         return session

@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from ... import AuditDenied
+from ..._waiting import is_loop_here
 from ...results import Error, Result
-from ...sessions.arguments import count, identifier, seconds, tools_of
+from ...sessions.arguments import count, identifier, is_async, seconds, tools_of
 from ...sessions.base import (
     BUSY,
     CLOSED,
@@ -27,6 +28,7 @@ from ...sessions.base import (
     Tools,
 )
 from ...sessions.coroutines import HostLoop
+from ...sessions.questions import Questions, asking, asking_async, settled
 from ...sessions.tool_values import Budget
 from ...sessions.values import unpack
 from ..limits import KILLED
@@ -68,7 +70,12 @@ class SandboxSession(Session):
         snapshots: int,
         calls: int,
         on_ask: Callable[[AuditDenied], object] | None,
+        pending_seconds: float | None,
     ) -> None:
+        self._questions = questions = Questions(pending_seconds)
+        if on_ask is not None:
+            ask: Any = on_ask
+            on_ask = (asking_async if is_async(ask) else asking)(questions, ask)
         self._on_ask = on_ask
         self._config = config
         self._start = start
@@ -117,7 +124,7 @@ class SandboxSession(Session):
         return f"<session in a sandbox, {state}>"
 
     def _run(self, request: StepRequest) -> Result:
-        return self._step(request, self._loop)
+        return self._step(request, self._loop, is_held_up=is_loop_here())
 
     async def _arun(
         self,
@@ -298,6 +305,7 @@ class SandboxSession(Session):
         loop: Callable[[], asyncio.AbstractEventLoop],
         on_output: Callable[[Output], None] | None = None,
         cancelled: threading.Event | None = None,
+        is_held_up: bool = False,
     ) -> Result:
         limit = self._seconds if request.timeout is None else request.timeout
         with self._free():
@@ -306,6 +314,8 @@ class SandboxSession(Session):
                 self._tools |= request.tools
                 self._told = told(self._tools)
             self._steps += 1
+            request.has_begun = True
+            asked = self._questions.begin(request.code, request.variables, request.granted)
             began, begun = time.time(), time.monotonic()
             process = self._process
             worker = process.worker
@@ -319,7 +329,9 @@ class SandboxSession(Session):
                     loop,
                     self._budget,
                     self._on_ask,
+                    exchange.stop,
                     exchange.is_stopped,
+                    is_held_up,
                 )
                 place = None
                 if self._undo_depth:
@@ -335,8 +347,14 @@ class SandboxSession(Session):
                     tools=self._told,
                     given=[*request.tools],
                 )
-                self._watch(exchange, step, place, cancelled)
-            result = self._result(exchange)
+                try:
+                    self._watch(exchange, step, place, cancelled)
+                finally:
+                    if asked.is_over and process.copies and not exchange.was_undone:
+                        exchange.was_undone = process.go_back()
+            if asked.raised is not None:
+                raise asked.raised
+            result = settled(self._result(exchange), asked)
             result = replace(result, changed=changed, duration=time.monotonic() - begun)
             result = worker.with_requests(result, are_over=False)
             if self._decisions is not None:

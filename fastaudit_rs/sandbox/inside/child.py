@@ -152,7 +152,7 @@ def _run(job: Job, names: dict[str, Any]) -> object:
 
 
 def _log(descriptor: int) -> AuditLog:
-    log = AuditLog(descriptor)
+    log = AuditLog._of_guest(descriptor)
     os.close(descriptor)
     return log
 

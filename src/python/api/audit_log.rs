@@ -1,13 +1,14 @@
 //! `AuditLog`: the log of decisions, as hosts make it.
 
 use std::fs::{File, OpenOptions};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyString};
+use rustix::fs::OFlags;
 
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
@@ -39,10 +40,7 @@ impl AuditLog {
             true => None,
             false => Some(open(file)?),
         };
-        let sink = Sink::new(log_file);
-        static AT_END: Once = Once::new();
-        AT_END.call_once(|| process::at_end(audit_log::flush_all));
-        let log = Self { log: audit_log::DecisionLog { sink, name } };
+        let log = Self::made(log_file, name, true);
         if is_function {
             let sharing = Py::new(py, log.sharing(None))?;
             let reader = calling::import(py, "fastaudit_rs._log_reader")?;
@@ -77,6 +75,12 @@ impl AuditLog {
         self.log.sink.lost()
     }
 
+    #[doc = doc!("AuditLog.head")]
+    #[getter]
+    fn head(&self) -> Option<(u64, String)> {
+        self.log.sink.head()
+    }
+
     #[doc = doc!("AuditLog.flush")]
     fn flush(&self) {
         self.log.sink.flush();
@@ -87,6 +91,14 @@ impl AuditLog {
         check_unguarded(py, "an AuditLog is closed")?;
         py.detach(|| self.log.sink.close());
         Ok(())
+    }
+
+    #[doc = doc!("AuditLog._of_guest")]
+    #[staticmethod]
+    #[pyo3(name = "_of_guest", signature = (descriptor, /))]
+    fn of_guest(descriptor: &Bound<'_, PyAny>) -> PyResult<Self> {
+        check_unguarded(descriptor.py(), "an AuditLog is made")?;
+        Ok(Self::made(Some(share(descriptor)?), None, false))
     }
 
     #[doc = doc!("AuditLog._add")]
@@ -131,6 +143,13 @@ impl AuditLog {
 }
 
 impl AuditLog {
+    fn made(file: Option<LogFile>, name: Option<Arc<str>>, linked: bool) -> Self {
+        let sink = Sink::new(file, linked);
+        static AT_END: Once = Once::new();
+        AT_END.call_once(|| process::at_end(audit_log::flush_all));
+        Self { log: audit_log::DecisionLog { sink, name } }
+    }
+
     fn sharing(&self, name: Option<Arc<str>>) -> Self {
         let sink = Arc::clone(&self.log.sink);
         Self { log: audit_log::DecisionLog { sink, name } }
@@ -180,11 +199,10 @@ pub fn open_path(given: &Bound<'_, PyAny>, name: &str, accepted: &str) -> PyResu
     let path = calling::fs_path(given).map_err(|_| errors::wrong_type(name, accepted, given))?;
     let name = decode::root_name(&path)?;
     let landing = path::resolve(&Os, &name, Base::CurrentDir);
-    let file =
-        OpenOptions::new().create(true).append(true).open(decode::native_path(name.clone()))?;
+    let (file, is_readable) = audit_log::open_to_append(&decode::native_path(name.clone()))?;
     governing::note(given.py(), &name)?;
     let path = landing.map_or_else(|| name.to_vec(), |landing| landing.as_bytes().to_vec());
-    Ok(LogFile::new(file, Some(path)))
+    Ok(LogFile::new(file, Some(path), is_readable))
 }
 
 /// A copy of a descriptor, which programs do not inherit.
@@ -197,5 +215,17 @@ fn share(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
             errors::shown(given)
         )));
     };
-    Ok(LogFile::new(File::from(copy?), None))
+    let copy = File::from(copy?);
+    Ok(match opened_again(&copy) {
+        Some(again) => LogFile::new(again, None, true),
+        None => LogFile::new(copy, None, false),
+    })
+}
+
+/// The file of a descriptor that appends to it, opened for the log alone.
+fn opened_again(file: &File) -> Option<File> {
+    let appends = rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::APPEND));
+    let is_file = file.metadata().is_ok_and(|told| told.is_file());
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    (appends && is_file).then(|| OpenOptions::new().read(true).append(true).open(path).ok())?
 }

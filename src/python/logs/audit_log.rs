@@ -2,18 +2,22 @@
 //! is left.
 //!
 //! A copy of the process (fork(2)) drops the lines that it inherited, which are its parent's to write,
-//! and writes its own one by one, as it may end without notice. All processes append whole lines.
+//! and writes its own one by one, as it may end without notice. All processes append whole lines, which
+//! are links of a chain.
 
 use std::cell::Cell;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::python::cpython::once::lock;
 use crate::python::cpython::process;
+use crate::python::logs::chain::Chain;
+use crate::python::logs::linked_file::Linked;
 use crate::python::values::decode;
 
 /// The version of the lines; it grows when a key changes its meaning.
@@ -57,14 +61,19 @@ pub struct LogFile {
     identity: Option<(u64, u64)>,
     /// True for what may have to wait for a reader: a pipe, a socket, a terminal.
     may_wait: bool,
+    /// True if it can be read, is locked for nobody else, and all that is written goes to its end.
+    has_end: bool,
 }
 
 impl LogFile {
-    /// The file of a log, open for appending; its path, absolute, if it was opened by one.
-    pub fn new(file: File, path: Option<Vec<u8>>) -> Self {
+    /// The file of a log, open for appending; its path, absolute, if it was opened by one. `is_own`:
+    /// it was opened for the log, for reading too.
+    pub fn new(file: File, path: Option<Vec<u8>>, is_own: bool) -> Self {
+        let may_wait = file.metadata().is_ok_and(|told| !told.is_file());
         Self {
             identity: identity(&file),
-            may_wait: file.metadata().is_ok_and(|told| !told.is_file()),
+            may_wait,
+            has_end: is_own && !may_wait,
             file: Some(file),
             path,
         }
@@ -88,10 +97,30 @@ impl LogFile {
         }
     }
 
+    /// The same for lines that become links of the file's chain.
+    fn append_links(&self, lines: &[u8], linked: &mut Linked) -> (usize, Option<std::io::Error>) {
+        match self.own() {
+            Some(own) => linked.append(own, lines),
+            None => match self.again() {
+                Ok(again) => linked.append(&again, lines),
+                Err(error) => (0, Some(error)),
+            },
+        }
+    }
+
     fn again(&self) -> std::io::Result<File> {
         let path = self.path.clone().ok_or(ErrorKind::NotFound)?;
-        let path = decode::native_path(path.into());
-        std::fs::OpenOptions::new().create(true).append(true).open(path)
+        open_to_append(&decode::native_path(path.into())).map(|(file, _)| file)
+    }
+}
+
+/// Opens a file for appending, and for reading if it may be read, as the second value says.
+pub fn open_to_append(path: &Path) -> std::io::Result<(File, bool)> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true);
+    match options.clone().read(true).open(path) {
+        Ok(file) => Ok((file, true)),
+        Err(_) => options.open(path).map(|file| (file, false)),
     }
 }
 
@@ -115,9 +144,30 @@ const PIECE: usize = 4096;
 /// The time that a reader has for a piece while nothing else waits for the log.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-#[derive(Default)]
+/// How lines become links of a chain.
+#[derive(Clone)]
+enum Links {
+    /// Never: they are a guest's, which the host links.
+    None,
+    /// As they are added: the log is the only one that writes there, as far as it knows.
+    Added(Chain),
+    /// As they are written to a file, which others append to as well.
+    Written(Linked),
+}
+
+impl Links {
+    fn in_copy(self) -> Self {
+        match self {
+            Self::None => Self::None,
+            Self::Added(chain) => Self::Added(Chain::of_writer(chain.hash)),
+            Self::Written(linked) => Self::Written(linked.in_copy()),
+        }
+    }
+}
+
 struct Lines {
     buffer: Vec<u8>,
+    links: Links,
     count: usize,
     /// The time of the first of them, in seconds; the time of the last attempt while writing fails.
     since: u64,
@@ -130,13 +180,45 @@ struct Lines {
     is_closed: bool,
 }
 
+impl Lines {
+    const fn new(links: Links, generation: usize) -> Self {
+        Self {
+            buffer: Vec::new(),
+            links,
+            count: 0,
+            since: 0,
+            generation,
+            lost: 0,
+            untold: 0,
+            is_failing: false,
+            was_told: false,
+            is_closed: false,
+        }
+    }
+
+    fn push(&mut self, lines: &[u8]) {
+        match &mut self.links {
+            Links::Added(chain) => chain.link_all(lines, &mut self.buffer),
+            Links::None | Links::Written(_) => self.buffer.extend_from_slice(lines),
+        }
+        self.count += 1;
+    }
+}
+
 impl Sink {
-    /// A log to a file; without one, for a thread that takes the lines.
-    pub fn new(file: Option<LogFile>) -> Arc<Self> {
+    /// A log to a file; without one, for a thread that takes the lines. Lines that are not `linked`
+    /// carry no hashes.
+    pub fn new(file: Option<LogFile>, linked: bool) -> Arc<Self> {
         let generation = process::generation();
+        let has_end = file.as_ref().is_some_and(|file| file.has_end);
+        let links = match (linked, has_end) {
+            (false, _) => Links::None,
+            (true, false) => Links::Added(Chain::of_writer(Chain::of_file().hash)),
+            (true, true) => Links::Written(Linked::new(generation)),
+        };
         let sink = Arc::new(Self {
             file,
-            lines: Mutex::new(Lines { generation, ..Lines::default() }),
+            lines: Mutex::new(Lines::new(links, generation)),
             added: Condvar::new(),
             made_in: generation,
             reader: OnceLock::new(),
@@ -149,6 +231,18 @@ impl Sink {
 
     pub fn lost(&self) -> u64 {
         self.lines().map_or(0, |lines| lines.lost)
+    }
+
+    /// The number and the hash of the last line that this process added to the chain.
+    pub fn head(&self) -> Option<(u64, String)> {
+        let lines = self.lines()?;
+        let chain = match &lines.links {
+            Links::None => return None,
+            Links::Added(chain) => chain,
+            Links::Written(linked) => linked.chain(),
+        };
+        let hash = String::from_utf8_lossy(&chain.hash).into_owned();
+        (chain.number > 0).then_some((chain.number, hash))
     }
 
     fn is_in_copy(&self) -> bool {
@@ -164,7 +258,8 @@ impl Sink {
         let mut lines = lock(&self.lines);
         let generation = process::generation();
         if lines.generation != generation {
-            *lines = Lines { generation, is_closed: lines.is_closed, ..Lines::default() };
+            let links = lines.links.clone().in_copy();
+            *lines = Lines { is_closed: lines.is_closed, ..Lines::new(links, generation) };
         }
         Some(lines)
     }
@@ -182,8 +277,7 @@ impl Sink {
         if lines.count == 0 {
             lines.since = seconds;
         }
-        lines.buffer.extend_from_slice(line);
-        lines.count += 1;
+        lines.push(line);
         let is_old = seconds.abs_diff(lines.since) >= LONGEST;
         let is_due = match lines.is_failing {
             true => is_old,
@@ -217,7 +311,10 @@ impl Sink {
         if lines.untold > 0 {
             tell_of_lost(lines, seconds);
         }
-        let (done, error) = file.append(&lines.buffer, patience);
+        let (done, error) = match &mut lines.links {
+            Links::Written(linked) => file.append_links(&lines.buffer, linked),
+            Links::None | Links::Added(_) => file.append(&lines.buffer, patience),
+        };
         lines.buffer.drain(..done);
         lines.is_failing = error.is_some();
         lines.since = seconds;
@@ -329,8 +426,7 @@ fn tell_of_lost(lines: &mut Lines, seconds: u64) {
     let line = format!(
         "{{\"version\":{VERSION},\"time\":{seconds},\"event\":\"fastaudit.lost\",\"lost\":{lost}}}\n"
     );
-    lines.buffer.extend_from_slice(line.as_bytes());
-    lines.count += 1;
+    lines.push(line.as_bytes());
 }
 
 /// Writes all logs: the process ends, and no thread runs Python code any more.
