@@ -254,8 +254,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     policies, fields = run.given or ([], {})
     # Hints leave the temporary directory out, and first lines what plugins keep.
     line = " ".join([*(["..."] if policies else []), *fields])
-    told = wide._told_in(words, policy, line, [str(place) for place in run.kept])
-    test = GuardedTest(told, on_denied)
+    worded = wide._told_in(words, policy, line, [str(place) for place in run.kept])
+    test = GuardedTest(worded, on_denied)
     error: BaseException | None = None
     # Pytest's own work around a test is not the test's.
     before = vars(item).get("runtest")
