@@ -241,7 +241,13 @@ def run(
                 made = own if loop is None else lambda: loop
                 held_up = loop is None and is_loop_here()
                 watched.calls = Calls(
-                    process.channel, {}, made, Budget(QUESTIONS), on_ask, watched.stop, is_held_up=held_up
+                    process.channel,
+                    {},
+                    made,
+                    Budget(QUESTIONS),
+                    on_ask,
+                    watched.stop,
+                    is_held_up=held_up,
                 )
             result = watched.result(begun)
         except BaseException:
