@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from .._keywords import checked
 from ..results import Result
-from .arguments import seconds, text_of, tools_of, variables_of
+from .arguments import input_of, seconds, text_of, tools_of, variables_of
 
 _Self = TypeVar("_Self", bound="Closing")
 
@@ -74,11 +74,13 @@ class StepRequest:
         variables: Mapping[str, object] | None,
         tools: Tools | None,
         timeout: float | None,
+        stdin: str | bytes | None = None,
     ) -> None:
         self.code = text_of(code)
         self.variables = variables_of(variables)
         self.tools = tools_of(tools)
         self.timeout = seconds("timeout", timeout)
+        self.stdin = None if stdin is None else input_of(stdin)
 
 
 class Closing(ABC):
@@ -108,6 +110,7 @@ class Session(Closing):
         variables: Mapping[str, object] | None = None,
         tools: Tools | None = None,
         timeout: float | None = None,
+        stdin: str | bytes | None = None,
     ) -> Result:
         """Run a step, and wait for its end.
 
@@ -119,6 +122,7 @@ class Session(Closing):
                 those of the session. They run with the host's rights; arguments and results are
                 data, and copied.
             timeout: The seconds that it may take; the session's own limit by default.
+            stdin: What it reads from ``sys.stdin`` and by ``input()``.
 
         Returns:
             The result: also of a step that fails, or that a limit or `interrupt` ended.
@@ -129,7 +133,7 @@ class Session(Closing):
             TypeError: An argument has another type, or a variable is no data.
             ValueError: An argument has a wrong value: no identifier, a negative `timeout`.
         """
-        return self._run(StepRequest(code, variables, tools, timeout))
+        return self._run(StepRequest(code, variables, tools, timeout, stdin))
 
     @abstractmethod
     def _run(self, request: StepRequest) -> Result: ...
@@ -142,12 +146,13 @@ class Session(Closing):
         variables: Mapping[str, object] | None = None,
         tools: Tools | None = None,
         timeout: float | None = None,
+        stdin: str | bytes | None = None,
     ) -> Result:
         """Run a step as `run` does, without stopping the event loop. Cancelling it interrupts it.
 
         Tools that are coroutine functions run in this event loop.
         """
-        return await self._arun(StepRequest(code, variables, tools, timeout))
+        return await self._arun(StepRequest(code, variables, tools, timeout, stdin))
 
     @abstractmethod
     async def _arun(
@@ -166,6 +171,7 @@ class Session(Closing):
         variables: Mapping[str, object] | None = None,
         tools: Tools | None = None,
         timeout: float | None = None,
+        stdin: str | bytes | None = None,
     ) -> "Stream":
         """Run a step as `arun` does, and have its output as it comes.
 
@@ -176,7 +182,7 @@ class Session(Closing):
             ...         print(output.name, output.text)
             ...     return stream.result
         """
-        return Stream(self, StepRequest(code, variables, tools, timeout))
+        return Stream(self, StepRequest(code, variables, tools, timeout, stdin))
 
     @abstractmethod
     def interrupt(self) -> bool:

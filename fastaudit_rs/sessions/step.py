@@ -21,6 +21,7 @@ from ..programs import DENIED, exit_status, line_of, parts
 from ..results import Error
 from .forms import NotData, class_name, limited, message, told
 from .shown import Shown
+from .stdin import Input
 from .values import pack
 
 #: The number of steps of a session whose lines tracebacks show.
@@ -135,6 +136,7 @@ class StepContext:
         #: What the session has given, by its names.
         self.own: dict[str, Any] = {}
         self.shown = shown
+        self.input = Input()
         self.loop = Loop()
         self.sources = Sources(policy)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ... import AuditLog, Policy
 from ..._keywords import checked
 from ...results import Result
+from ...sessions.arguments import input_of
 from ...sessions.base import Closing
 from ..limits import Limits
 from ..secrets import Secret
@@ -105,15 +106,11 @@ class RunRequest:
             raise TypeError(f"code must be a str or the path of a file, not {type(code).__name__}")
         if isinstance(args, (str, bytes)):
             raise TypeError(f"args must be a list, not {type(args).__name__}: write [{args!r}]")
-        if not isinstance(stdin, (str, bytes, bytearray, memoryview)):
-            # `subprocess` takes a file, or a constant for one.
-            raise TypeError(
-                f"stdin must be str or bytes, not {type(stdin).__name__}: pass the text, not a file"
-            )
+        input_of(stdin)
 
     @property
     def given(self) -> bytes:
-        return self.stdin.encode() if isinstance(self.stdin, str) else bytes(self.stdin)
+        return input_of(self.stdin)
 
 
 class Runner(Closing):

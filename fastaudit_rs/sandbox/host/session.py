@@ -43,7 +43,7 @@ from .session_process import Process
 #: The time for a step to leave when its session is closed, in seconds.
 PATIENCE = 3.0
 
-#: The bytes that the variables of a step may have.
+#: The bytes that the variables of a step may have, and its input.
 VARIABLES = 64 << 20
 
 #: The message where all processes of a session have ended.
@@ -301,11 +301,12 @@ class SandboxSession(Session):
         on_output: Callable[[Output], None] | None = None,
         cancelled: threading.Event | None = None,
     ) -> Result:
-        size = len(request.variables)
-        if size > VARIABLES:
-            raise ValueError(
-                f"variables must have at most {VARIABLES >> 20} MB, not {size >> 20} MB"
-            )
+        given = request.stdin
+        for argument, data in (("variables", request.variables), ("stdin", given or b"")):
+            if len(data) > VARIABLES:
+                raise ValueError(
+                    f"{argument} must have at most {VARIABLES >> 20} MB, not {len(data) >> 20} MB"
+                )
         limit = self._seconds if request.timeout is None else request.timeout
         with self._free():
             self._check_process()
@@ -335,7 +336,8 @@ class SandboxSession(Session):
                     place = process.copied(exchange.number)
                 step = encode(
                     "step",
-                    request.variables,
+                    request.variables + (given or b""),
+                    stdin=None if given is None else len(given),
                     number=exchange.number,
                     code=request.code,
                     step=self._steps,

@@ -13,6 +13,7 @@ from ...results import Error
 from ...sessions import step
 from ...sessions.forms import NotData, message
 from ...sessions.shown import Shown
+from ...sessions.stdin import reader
 from ...sessions.values import pack, unpack
 from ..wire import DENIALS, Job
 from .channel import HostChannel, Message
@@ -56,7 +57,9 @@ class _Steps:
         self._child = child
         self._channel = channel
         self._steps = step.StepContext(policy, names, Shown())
-        self._steps.own["display"] = names["display"] = self._steps.shown.display
+        own = {"display": self._steps.shown.display, "input": self._steps.input}
+        self._steps.own.update(own)
+        names.update(own)
         self._names = names
         self._denials = 0
         #: The tools of the host as it told of them, by their names.
@@ -128,9 +131,14 @@ class _Steps:
             if name in head["given"] or self._tools.get(name) != told:
                 self._tools[name] = told
                 self._names[name] = self._steps.own[name] = HostTool(self._channel, told)
+        size = head["stdin"]
+        given = None if size is None else bytes(body[len(body) - size :])
+        body = body[: len(body) - (size or 0)]
         if body:
             self._names.update(unpack(body, own=True))
         del body
+        sys.stdin = reader(given)
+        self._steps.input.begin(given)
         self._channel.take_interrupts()
         outcome = step.Outcome(status=step.INTERRUPTED)
         try:
