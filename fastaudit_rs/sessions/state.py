@@ -90,6 +90,7 @@ class StepQueue(step.StepContext):
         self.before = None
         self.names.clear()
         self.names.update(names)
+        self.own["_"] = names.get("_")
         _forget_modules(below, modules)
         if directory is not None:
             os.chdir(directory)

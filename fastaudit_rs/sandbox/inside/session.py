@@ -46,7 +46,9 @@ def serve(
     with contextlib.suppress(EOFError, OSError):
         while channel.is_here:
             with contextlib.suppress(KeyboardInterrupt):
-                session.obey(channel.command())
+                session.go_on()
+                if channel.is_here:
+                    session.obey(channel.command())
     return session.status
 
 
@@ -73,6 +75,18 @@ class _Steps:
         self._denials += 1
         if self._denials <= DENIALS and self._channel.is_here:
             self._channel.send("denied", denied=denied.to_dict())
+
+    def go_on(self) -> None:
+        """Let the tasks that steps have started go on until the host says something."""
+        channel = self._channel
+        channel.interruptible = True
+        try:
+            self._steps.loop.run_until(channel.fileno(), channel.has_command)
+        except BaseException:
+            # A task ends by an interrupt, or has broken the loop. The others wait for a step.
+            pass
+        finally:
+            channel.interruptible = False
 
     def obey(self, message: Message) -> None:
         head, body, descriptors = message
