@@ -6,6 +6,7 @@ asked for (PEP 562): a sandbox's process needs few.
 
 _LATER = {
     "Change": "host.review",
+    "FileInfo": "host.guest_files",
     "HistoryEntry": "host.manager",
     "Limits": "limits",
     "Pool": "host.pool",
@@ -13,6 +14,7 @@ _LATER = {
     "Result": "..results",
     "Sandbox": "host.sandbox",
     "SandboxError": "host.process",
+    "SandboxFiles": "host.guest_files",
     "SandboxManager": "host.manager",
     "SandboxSession": "host.session",
     "Secret": "secrets",

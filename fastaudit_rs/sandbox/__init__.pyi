@@ -2,6 +2,7 @@
 
 from ..results import Result as Result
 from ..timeline import Request as Request
+from .host.guest_files import FileInfo as FileInfo, SandboxFiles as SandboxFiles
 from .host.manager import HistoryEntry as HistoryEntry, SandboxManager as SandboxManager
 from .host.pool import Pool as Pool
 from .host.process import SandboxError as SandboxError
@@ -13,6 +14,7 @@ from .secrets import Secret as Secret
 
 __all__ = [
     "Change",
+    "FileInfo",
     "HistoryEntry",
     "Limits",
     "Pool",
@@ -20,6 +22,7 @@ __all__ = [
     "Result",
     "Sandbox",
     "SandboxError",
+    "SandboxFiles",
     "SandboxManager",
     "SandboxSession",
     "Secret",

@@ -25,6 +25,7 @@ from . import cgroup
 from .calls import check_ask, warn_of_held, within
 from .causes import counts_processes
 from .files import READ, Files, remove_own
+from .guest_files import SandboxFiles
 from .network import reachable
 from .process import fill_standard
 from .run import run
@@ -185,6 +186,19 @@ class Sandbox(Runner):
         for session in list(self._sessions):
             session.close()
         self._remove()
+
+    @property
+    def files(self) -> SandboxFiles:
+        """The files in its directory: to list, open, copy and remove them.
+
+        Example:
+            >>> with Sandbox() as sandbox:
+            ...     sandbox.files.make_dir("data")
+            ...     sandbox.files.exists("data")
+            True
+            True
+        """
+        return SandboxFiles(self._files, self._check_open)
 
     @checked("Sandbox.write_file")
     def write_file(self, name: str | os.PathLike[str], data: str | bytes) -> None:

@@ -35,6 +35,7 @@ from .calls import Calls, told
 from .decisions import Decisions
 from .exchange import Exchange, outcome
 from .files import Files
+from .guest_files import SandboxFiles
 from .process import ProcessEnded, SandboxError, Worker
 from .review import Change, Review
 from .runner import CancelToken, InFlight, SandboxConfig
@@ -169,13 +170,18 @@ class SandboxSession(Session):
             raise TypeError(str(answer["failed"]))
         return _unpacked(body)
 
+    @property
+    def files(self) -> SandboxFiles:
+        """The files in the directory of its sandbox, as `Sandbox.files`."""
+        return SandboxFiles(self._files, self._check_open)
+
     def diff(self) -> list[Change]:
         """The files that were added, changed and removed since the session began.
 
         Or since `commit`. Links, and all that is no regular file, are left out.
 
         Raises:
-            OSError: The directory had more than 100 MB, or a file cannot be read.
+            OSError: A file cannot be read.
             RuntimeError: The session is closed, or runs a step.
         """
         with self._free():
@@ -195,7 +201,7 @@ class SandboxSession(Session):
             The changes, as `diff` tells them.
 
         Raises:
-            OSError: The directory had more than 100 MB, or a file cannot be read or written.
+            OSError: A file cannot be read or written, or one has more than 100 MB.
             RuntimeError: The session is closed, or runs a step.
             ValueError: A link, or a directory that is one, is in the place of a file.
         """
@@ -209,7 +215,8 @@ class SandboxSession(Session):
             The changes that are no more.
 
         Raises:
-            OSError: The directory had more than 100 MB, or a file cannot be written.
+            OSError: A file cannot be written, or one that has changed was not kept, as 100 MB are.
+                Nothing is put back then.
             RuntimeError: The session is closed, or runs a step.
         """
         with self._free():
@@ -383,11 +390,14 @@ class SandboxSession(Session):
             raise SandboxError(f"the session's process gave no answer: {why}: {self._ways()}")
         return exchange.answer
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the session is closed")
+
     @contextlib.contextmanager
     def _free(self) -> Iterator[None]:
         """Use the process, which no step uses meanwhile."""
-        if self._closed:
-            raise RuntimeError("the session is closed")
+        self._check_open()
         if self._is_foreign:
             raise RuntimeError(FOREIGN)
         if not self._busy.acquire(blocking=False):
