@@ -229,7 +229,7 @@ class StepContext:
                 raise
             compiled = _compiled(meant, name)
         if any(map(_awaits, compiled)) or starts_tasks(compiled, self.names):
-            return self.loop.run(_awaited(compiled, self.names))
+            return self.loop.run(awaited(compiled, self.names))
         result = None
         for part in compiled:
             result = eval(part, self.names)
@@ -245,7 +245,7 @@ def _compiled(code: str, name: str) -> list[CodeType]:
     )
 
 
-async def _awaited(parts: list[CodeType], namespace: dict[str, Any]) -> object:
+async def awaited(parts: list[CodeType], namespace: dict[str, Any]) -> object:
     """Run the parts of a step in its event loop, also those that await nothing."""
     result = None
     for part in parts:

@@ -22,7 +22,7 @@ from ...sessions.base import SNAPSHOTS, Tools
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import cgroup
-from .calls import check_ask, warn_of_held, within
+from .calls import check_ask, told, warn_of_held, within
 from .causes import counts_processes
 from .files import READ, Files, remove_own
 from .guest_files import SandboxFiles
@@ -255,8 +255,18 @@ class Sandbox(Runner):
         in_file = not isinstance(code, str)
         text = Path(code).read_text(encoding="utf-8") if in_file else str(code)
         file = os.path.abspath(code) if in_file else "<sandbox>"
+        if self._docker is not None and request.tools:
+            raise ValueError("tools need backend='process': containers do not ask")
         job = config.job(
-            text, file, request.args, value=bool(request.value), cwd=self._cwd, asks=config.asks
+            text,
+            file,
+            request.args,
+            value=bool(request.value),
+            cwd=self._cwd,
+            asks=config.asks,
+            variables=request.variables,
+            tools=told(request.tools),
+            command=request.command,
         )
         with self._in_flight.running(request.cancel), self._files.changes() as changed:
             if self._docker is not None:

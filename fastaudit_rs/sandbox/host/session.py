@@ -38,14 +38,11 @@ from .files import Files
 from .guest_files import SandboxFiles
 from .process import ProcessEnded, SandboxError, Worker
 from .review import Change, Review
-from .runner import CancelToken, InFlight, SandboxConfig
+from .runner import CancelToken, InFlight, SandboxConfig, check_size
 from .session_process import Process
 
 #: The time for a step to leave when its session is closed, in seconds.
 PATIENCE = 3.0
-
-#: The bytes that the variables of a step may have, and its input.
-VARIABLES = 64 << 20
 
 #: The message where all processes of a session have ended.
 SNAPSHOT_LOST = "the snapshots have ended with the session's process: reset() begins anew"
@@ -309,11 +306,8 @@ class SandboxSession(Session):
         cancelled: threading.Event | None = None,
     ) -> Result:
         given = request.stdin
-        for argument, data in (("variables", request.variables), ("stdin", given or b"")):
-            if len(data) > VARIABLES:
-                raise ValueError(
-                    f"{argument} must have at most {VARIABLES >> 20} MB, not {len(data) >> 20} MB"
-                )
+        check_size("variables", request.variables)
+        check_size("stdin", given or b"")
         limit = self._seconds if request.timeout is None else request.timeout
         with self._free():
             self._check_process()
