@@ -13,6 +13,7 @@ _LATER = {
     "Request": "..timeline",
     "Result": "..results",
     "Sandbox": "host.sandbox",
+    "SandboxCommands": "host.commands",
     "SandboxError": "host.process",
     "SandboxFiles": "host.guest_files",
     "SandboxManager": "host.manager",

@@ -2,6 +2,7 @@
 
 from ..results import Result as Result
 from ..timeline import Request as Request
+from .host.commands import SandboxCommands as SandboxCommands
 from .host.guest_files import FileInfo as FileInfo, SandboxFiles as SandboxFiles
 from .host.manager import HistoryEntry as HistoryEntry, SandboxManager as SandboxManager
 from .host.pool import Pool as Pool
@@ -21,6 +22,7 @@ __all__ = [
     "Request",
     "Result",
     "Sandbox",
+    "SandboxCommands",
     "SandboxError",
     "SandboxFiles",
     "SandboxManager",

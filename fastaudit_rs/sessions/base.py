@@ -68,6 +68,9 @@ class Pieces:
 class StepRequest:
     """The arguments of `Session.run`, checked, with the variables packed."""
 
+    #: A program that a sandbox runs in the place of the code.
+    command: tuple[object, ...] | None = None
+
     def __init__(
         self,
         code: str,

@@ -1,6 +1,7 @@
 """Programs that a host runs in a sandbox."""
 
 import os
+import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,9 +16,14 @@ class CommandRequest(NamedTuple):
     stdin: bytes
     timeout: float | None
 
+    @property
+    def text(self) -> str:
+        words = self.command.words
+        return words if isinstance(words, str) else shlex.join(words)
+
 
 class SandboxCommands:
-    """Runs programs in a sandbox: `Sandbox.commands`, `SandboxSession.commands`.
+    r"""Runs programs in a sandbox: `Sandbox.commands`, `SandboxSession.commands`.
 
     The policy must allow them (``commands``), and a shell for a text; otherwise the result has the
     denial. Programs of a session run in its working directory, with its variables of the
@@ -28,7 +34,7 @@ class SandboxCommands:
         >>> with Sandbox(policy) as sandbox:
         ...     ran = sandbox.commands.run("wc -w; exit 3", stdin="one two")
         ...     ran.stdout, ran.returncode
-        ('2\\n', 3)
+        ('2\n', 3)
     """
 
     def __init__(
@@ -101,9 +107,10 @@ def _request(
         raise ValueError("command must name a program")
     if env is not None and not isinstance(env, Mapping):
         raise TypeError(f"env must be a mapping from names, not {type(env).__name__}")
-    given = None if env is None else {}
+    given: dict[str, str] | None = None if env is None else {}
     for name, value in (env or {}).items():
-        given[_text("env", name)] = _text("env", value)  # type: ignore[index]
+        assert given is not None
+        given[_text("env", name)] = _text("env", value)
     place = None if cwd is None else _text("cwd", cwd)
     made = Command(words, place, given)
     return CommandRequest(made, input_of(stdin), seconds("timeout", timeout))

@@ -24,12 +24,13 @@ from ..secrets import Secret, secrets_of
 from . import cgroup
 from .calls import check_ask, told, warn_of_held, within
 from .causes import counts_processes
+from .commands import CommandRequest, SandboxCommands
 from .files import READ, Files, remove_own
 from .guest_files import SandboxFiles
 from .network import reachable
 from .process import fill_standard
 from .run import run
-from .runner import InFlight, Runner, RunRequest, SandboxConfig
+from .runner import CancelToken, InFlight, Runner, RunRequest, SandboxConfig
 from .setup import (
     CONFINE,
     Setup,
@@ -199,6 +200,19 @@ class Sandbox(Runner):
             True
         """
         return SandboxFiles(self._files, self._check_open)
+
+    @property
+    def commands(self) -> SandboxCommands:
+        """Programs, run in its directory as its code would start them."""
+
+        def requested(given: CommandRequest) -> RunRequest:
+            command, stdin, limit = given
+            cancel = CancelToken()
+            return RunRequest("", (), stdin, False, cancel, timeout=limit, command=command)
+
+        return SandboxCommands(
+            lambda given: self._run(requested(given)), lambda given: self._arun(requested(given))
+        )
 
     @checked("Sandbox.write_file")
     def write_file(self, name: str | os.PathLike[str], data: str | bytes) -> None:

@@ -32,6 +32,7 @@ from ..limits import KILLED
 from ..wire import encode
 from . import copies
 from .calls import Calls, told
+from .commands import CommandRequest, SandboxCommands
 from .decisions import Decisions
 from .exchange import Exchange, outcome
 from .files import Files
@@ -171,6 +172,20 @@ class SandboxSession(Session):
     def files(self) -> SandboxFiles:
         """The files in the directory of its sandbox, as `Sandbox.files`."""
         return SandboxFiles(self._files, self._check_open)
+
+    @property
+    def commands(self) -> SandboxCommands:
+        """Programs, run as its steps would start them."""
+
+        def requested(given: CommandRequest) -> StepRequest:
+            # The history has its words.
+            request = StepRequest(given.text, None, None, given.timeout, given.stdin)
+            request.command = given.command
+            return request
+
+        return SandboxCommands(
+            lambda given: self._run(requested(given)), lambda given: self._arun(requested(given))
+        )
 
     def diff(self) -> list[Change]:
         """The files that were added, changed and removed since the session began.
@@ -341,6 +356,7 @@ class SandboxSession(Session):
                     stdin=None if given is None else len(given),
                     number=exchange.number,
                     code=request.code,
+                    command=request.command,
                     step=self._steps,
                     tools=self._told,
                     given=[*request.tools],

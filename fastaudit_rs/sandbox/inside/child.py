@@ -123,7 +123,11 @@ def program(
     policy.install(monitor_calls=MONITORING, on_denied=tell, on_ask=ask, log=log)
     status, shown = 0, _shown(names) if job.value else None
     try:
-        value = _run(job, names)
+        if job.command is not None:
+            from .command import start
+
+            status = start(job.command)
+        value = None if job.command is not None else _run(job, names)
         if shown is not None:
             shown.add(value)
             shown.figures()
@@ -133,7 +137,7 @@ def program(
         status = exit_status(end.code)
     except BaseException as error:
         starter = () if job.cwd is None else (job.file,)
-        error.__traceback__ = own_traceback(error, (__file__, *RUNNERS, *_loops(), *starter))
+        error.__traceback__ = own_traceback(error, (__file__, *RUNNERS, *_runners(), *starter))
         traceback.print_exception(error)
         if shown is not None:
             with contextlib.suppress(BaseException):
@@ -185,11 +189,13 @@ def _run(job: Job, names: dict[str, Any]) -> object:
     return value
 
 
-def _loops() -> list[str]:
-    """The files that run a program which awaits something at its top level."""
+def _runners() -> list[str]:
+    """The files that run code which awaits something at its top level, and another program."""
     loop = sys.modules.get("asyncio.base_events")
     step = sys.modules.get(f"{__package__.rpartition('.sandbox')[0]}.sessions.step")
-    return [str(module.__file__) for module in (loop, step) if module is not None]
+    command = sys.modules.get(f"{__package__}.command")
+    starters = [] if command is None else command.STARTERS
+    return [str(module.__file__) for module in (loop, step) if module is not None] + [*starters]
 
 
 def _remember_lines(job: Job) -> None:

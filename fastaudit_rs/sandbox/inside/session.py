@@ -4,6 +4,7 @@ import _socket
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +16,7 @@ from ...sessions.forms import NotData, message
 from ...sessions.shown import Shown
 from ...sessions.stdin import reader
 from ...sessions.values import pack, unpack
-from ..wire import DENIALS, Job
+from ..wire import DENIALS, Command, Job
 from .channel import HostChannel, Message
 from .tools import HostTool, asking
 
@@ -50,6 +51,12 @@ def serve(
                 if channel.is_here:
                     session.obey(channel.command())
     return session.status
+
+
+def _starting(words: list[Any], given: bytes | None) -> Callable[[], int]:
+    from .command import start
+
+    return lambda: start(Command(*words), given)
 
 
 class _Steps:
@@ -158,7 +165,10 @@ class _Steps:
         try:
             self._channel.interruptible = True
             try:
-                outcome = self._steps.outcome(head["code"], head["step"])
+                if head["command"] is None:
+                    outcome = self._steps.outcome(head["code"], head["step"])
+                else:
+                    outcome = self._steps.ended(_starting(head["command"], given))
             finally:
                 self._channel.interruptible = False
         except KeyboardInterrupt:
