@@ -18,7 +18,7 @@ from types import CodeType
 from typing import Any
 
 from .. import AuditDenied, Policy
-from ..programs import DENIED, exit_status, line_of, parts
+from ..programs import DENIED, exit_status, explain_semaphores, line_of, parts
 from ..results import Error
 from .cells import starts_tasks, without_commands
 from .forms import NotData, class_name, limited, message, told
@@ -306,6 +306,7 @@ def _tell_error(outcome: Outcome, error: BaseException, name: str, sources: Sour
         outcome.status = INTERRUPTED
     else:
         outcome.status = DENIED if issubclass(ended_by, AuditDenied) else 1
+    explain_semaphores(error)
     kind, text, line = class_name(ended_by), message(error), None
     try:
         whole, line = _traceback(error, sources), line_of(error, name)

@@ -1,6 +1,9 @@
 """A run has what a step of a session has: values, tools, a limit, `await`, what it shows."""
 
 import asyncio
+import os
+import re
+import sys
 import time
 
 import pytest
@@ -115,3 +118,36 @@ def test_a_policy_holds_for_it(make_sandbox):
     assert ran.error.kind == "TypeError"
     ran = sandbox.run("import asyncio\nawait asyncio.sleep(0)\nopen('/x', 'w')")
     assert (ran.returncode, ran.violations[0].path) == (77, "/x")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors have notes from Python 3.11 on")
+def test_locks_of_processes(box):
+    code = "import multiprocessing\nmultiprocessing.Lock()"
+    needs = "the host allows it with write=['.', '/dev/shm']"
+    assert needs in box.run(code).error.traceback
+    with box.session() as session:
+        assert needs in session.run(code).for_model()
+
+
+def test_the_name_of_the_system(box):
+    """pip asks for it, and fails if it may not read it."""
+    paths = ("/etc/os-release", "/etc/lsb-release", "/etc/debian_version")
+    for path in filter(os.path.exists, paths):
+        assert box.run(f"open({path!r}).read()").success
+
+
+#: Names of other packages' sandboxes, and what the error names.
+OTHERS = {
+    "run_code": "here it is run() or session().run()",
+    "copy_to_runtime": "here it is files.upload()",
+    "kill": "here it is close()",
+    "list_file": "did you mean 'list_files'?",
+    "zzz": "no attribute 'zzz'",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_names_that_people_look_for(box, name):
+    with pytest.raises(AttributeError, match=re.escape(OTHERS[name])):
+        getattr(box, name)
+    assert not hasattr(box, name)

@@ -178,6 +178,13 @@ class Sandbox(Runner):
         closed = "" if self._remove.alive else ", closed"
         return f"<Sandbox in {str(self.directory)!r}: {self.policy._shown()}{closed}>"
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            from ..._near import of_sandbox
+
+            raise AttributeError(of_sandbox(name, dir(self)), name=name, obj=self)
+
     def close(self) -> None:
         """End its runs and processes, and remove its directory. It runs nothing any more.
 

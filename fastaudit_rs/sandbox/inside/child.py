@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import AuditDenied, AuditLog, Policy
 from ..._native import MONITORING, _Child, _Children, _govern
-from ...programs import DENIED, RUNNERS, exit_status, line_of, own_traceback, parts
+from ...programs import (
+    DENIED,
+    RUNNERS,
+    exit_status,
+    explain_semaphores,
+    line_of,
+    own_traceback,
+    parts,
+)
 from ...sessions.forms import TEXT, class_name, message, told
 from ..wire import DENIALS, REPORT, Job
 
@@ -138,6 +146,7 @@ def program(
     except BaseException as error:
         starter = () if job.cwd is None else (job.file,)
         error.__traceback__ = own_traceback(error, (__file__, *RUNNERS, *_runners(), *starter))
+        explain_semaphores(error)
         traceback.print_exception(error)
         if shown is not None:
             with contextlib.suppress(BaseException):
