@@ -8,6 +8,7 @@ _LATER = {
     "Change": "host.review",
     "FileInfo": "host.guest_files",
     "HistoryEntry": "host.manager",
+    "Install": "install",
     "Limits": "limits",
     "Pool": "host.pool",
     "Request": "..timeline",

@@ -10,6 +10,7 @@ from .host.process import SandboxError as SandboxError
 from .host.review import Change as Change
 from .host.sandbox import Sandbox as Sandbox
 from .host.session import SandboxSession as SandboxSession
+from .install import Install as Install
 from .limits import Limits as Limits
 from .secrets import Secret as Secret
 
@@ -17,6 +18,7 @@ __all__ = [
     "Change",
     "FileInfo",
     "HistoryEntry",
+    "Install",
     "Limits",
     "Pool",
     "Request",

@@ -1,5 +1,6 @@
 """What people write in a notebook's cell, and is not Python or needs an event loop."""
 
+import importlib
 import re
 from collections.abc import Iterable, Mapping
 from types import CodeType, FunctionType
@@ -16,12 +17,30 @@ _STARTS = {"create_task", "ensure_future", "get_running_loop"}
 _OWN = {"run", "run_until_complete", "run_forever", "new_event_loop", "Runner"}
 
 
-def without_commands(code: str, error: SyntaxError) -> str | None:
-    """Return code that is no Python without the commands of IPython that do nothing here.
+#: A line that installs packages, where the host has a function for it: `INSTALL` is its name.
+_PIP = re.compile(r"^([ \t]*)[%!]pip[ \t]+(.*)$", re.MULTILINE)
+INSTALL = "%pip"
+
+
+def install(names: Mapping[str, Any], text: str) -> None:
+    """Have the host install packages, and show what it says."""
+    print(names[INSTALL](text))
+    importlib.invalidate_caches()
+
+
+def _installing(found: re.Match[str]) -> str:
+    call = f"__import__({__name__!r}, fromlist=['install']).install(globals(), {found[2]!r})"
+    return f"{found[1]}{call}"
+
+
+def without_commands(code: str, error: SyntaxError, can_install: bool) -> str | None:
+    """Return code that is no Python as Python, if its commands of IPython have a meaning here.
 
     ``None`` if there are none. An error at another command gets a message that says what it is.
     """
     meant = _IDLE.sub(r"\1pass", code)
+    if can_install:
+        meant = _PIP.sub(_installing, meant)
     if meant != code:
         return meant
     lines = code.splitlines()
@@ -31,10 +50,10 @@ def without_commands(code: str, error: SyntaxError) -> str | None:
         command = found[1].strip()[:100]
         program = command.lstrip("%!").strip()
         is_shell = command.startswith("!")
-        if is_shell or program.partition(" ")[0] in ("sh", "bash", "system", "sx"):
+        if program.startswith(("pip ", "conda ", "uv ")):
+            instead = "the host installs packages (Sandbox(install=…))"
+        elif is_shell or program.partition(" ")[0] in ("sh", "bash", "system", "sx"):
             instead = "write subprocess.run(), if the policy allows programs"
-        elif program.startswith(("pip", "conda", "uv")):
-            instead = "the host installs packages"
         else:
             instead = "write Python alone"
         error.msg = f"{command!r} is a command of IPython, which does not run here: {instead}"

@@ -20,7 +20,7 @@ from typing import Any
 from .. import AuditDenied, Policy
 from ..programs import DENIED, exit_status, explain_semaphores, line_of, parts
 from ..results import Error
-from .cells import starts_tasks, without_commands
+from .cells import INSTALL, starts_tasks, without_commands
 from .forms import NotData, class_name, limited, message, told
 from .shown import Shown
 from .stdin import Input
@@ -234,7 +234,10 @@ class StepContext:
         try:
             compiled = _compiled(code, name)
         except SyntaxError as error:
-            if error.filename != name or (meant := without_commands(code, error)) is None:
+            if error.filename != name:
+                raise
+            meant = without_commands(code, error, INSTALL in self.own)
+            if meant is None:
                 raise
             compiled = _compiled(meant, name)
         if any(map(_awaits, compiled)) or starts_tasks(compiled, self.names):

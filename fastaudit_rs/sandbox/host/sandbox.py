@@ -19,6 +19,7 @@ from ..._keywords import checked
 from ...results import Result
 from ...sessions.arguments import policy_of
 from ...sessions.base import SNAPSHOTS, Tools
+from ..install import Install, install_of
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import cgroup
@@ -28,6 +29,7 @@ from .commands import CommandRequest, SandboxCommands
 from .files import READ, Files, remove_own
 from .guest_files import SandboxFiles
 from .network import reachable
+from .packages import Packages
 from .process import fill_standard
 from .run import run
 from .runner import CancelToken, InFlight, Runner, RunRequest, SandboxConfig
@@ -89,6 +91,8 @@ class Sandbox(Runner):
             finds in the variables of their names.
         log: An `AuditLog`, or the path of one, for the decisions of its guards, as the guest
             reports them (``"source": "guest"``), and for its requests, as the host saw them.
+        install: Packages that the host installs for the code, from wheels; `Install` says also
+            which ones the code of a session may install itself.
 
     Raises:
         SandboxError: A package is not there, or the kernel lacks what it needs, under
@@ -114,6 +118,7 @@ class Sandbox(Runner):
         approvable: Policy | None = None,
         secrets: Iterable[Secret] = (),
         log: AuditLog | str | os.PathLike[str] | None = None,
+        install: Install | Iterable[str] | None = None,
     ) -> None:
         policy_of("policy", policy)
         policy_of("approvable", approvable)
@@ -140,10 +145,16 @@ class Sandbox(Runner):
         if sandlock is not None:
             warn_of_held(on_ask, approvable)
         values = secrets_of(secrets)
+        wanted = install_of(install)
         check_network(sandlock, policy if approvable is None else bound(policy, approvable), values)
         base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
         with contextlib.ExitStack() as failing:
             failing.callback(remove_own, os.getpid(), base)
+            packages = None if wanted is None else Packages(wanted, os.path.dirname(base))
+            if packages is not None:
+                failing.callback(packages.close)
+                self.path = [*self.path, packages.directory]
+            self._packages = packages
             self.directory = Path(base, "work")
             self.directory.mkdir()
             self._files = Files(self.directory)
@@ -165,7 +176,7 @@ class Sandbox(Runner):
             )
             self._setup = Setup(config)
             self._remove = weakref.finalize(
-                self, _remove, os.getpid(), base, self._setup, self._files
+                self, _remove, os.getpid(), base, self._setup, self._files, packages
             )
             failing.pop_all()
         self._workers = Workers(self._setup)
@@ -379,6 +390,7 @@ class Sandbox(Runner):
             snapshots,
             calls,
             within(on_ask, ask_seconds),
+            {} if self._packages is None else self._packages.tools,
         )
         self._sessions.add(session)
         return session
@@ -448,7 +460,9 @@ def _docker(image: str | None) -> "Docker | None":
     return Docker(image)
 
 
-def _remove(process: int, base: str, setup: Setup, files: Files) -> None:
+def _remove(process: int, base: str, setup: Setup, files: Files, packages: Packages | None) -> None:
     setup.end_all()
     files.close()
     remove_own(process, base)
+    if packages is not None:
+        remove_own(process, packages.directory)

@@ -69,6 +69,7 @@ class SandboxSession(Session):
         snapshots: int,
         calls: int,
         on_ask: Callable[[AuditDenied], object] | None,
+        own_tools: Tools,
     ) -> None:
         self._on_ask = on_ask
         self._config = config
@@ -76,7 +77,7 @@ class SandboxSession(Session):
         self._job = config.job("", "<session>", session=True, asks=on_ask is not None)
         self._files = files
         self._in_flight = in_flight
-        self._first_tools = tools_of(tools)
+        self._first_tools = {**tools_of(tools), **own_tools}
         self._tools = dict(self._first_tools)
         self._told = told(self._tools)
         usual = config.limits.wall_seconds
