@@ -14,7 +14,7 @@ from typing import Any
 
 from . import v02
 
-__all__ = ["event", "near", "suggestion", "unknown", "warn"]
+__all__ = ["event", "near", "of_sandbox", "suggestion", "unknown", "warn"]
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -36,6 +36,21 @@ _MEANT = {
     "subprocess": "commands",
     "time": "wall_seconds",
     "timeout": "wall_seconds",
+}
+
+#: What other packages' sandboxes call what one here does: E2B, llm-sandbox, Daytona and others.
+_OTHERS = {
+    "run() or session().run()": "run_code execute exec eval code_run notebook",
+    "commands.run()": "run_command execute_command exec_run process shell bash run_sh",
+    "close()": "kill stop terminate delete shutdown destroy",
+    "files.upload()": "copy_to_runtime copy_to upload upload_file put_archive copy_in",
+    "files.download()": "copy_from_runtime copy_from download download_file get_archive copy_out",
+    "files": "filesystem fs",
+    "session().snapshot()": "pause fork checkpoint snapshot",
+    "session().restore()": "resume rollback",
+    "session()": "create_code_context create_session open interpreter",
+    "Limits(wall_seconds=…)": "set_timeout",
+    "run(variables=…)": "inputs set_variable",
 }
 
 #: The places of names, and how one writes them there.
@@ -76,6 +91,16 @@ def elsewhere(name: str) -> str:
         return f": {v02.__name__} has it"
     found = near(name, package.__all__)
     return f": did you mean {found!r}?" if found else ""
+
+
+def of_sandbox(name: str, names: Iterable[str]) -> str:
+    """The message for a name that a sandbox does not have."""
+    message = f"'Sandbox' object has no attribute {name!r}"
+    for here, others in _OTHERS.items():
+        if name in others.split():
+            return f"{message}: here it is {here}"
+    found = near(name, (one for one in names if not one.startswith("_")))
+    return f"{message}: did you mean {found!r}?" if found else message
 
 
 def _hint(function: str, name: str, names: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 import _ast
 import contextlib
+import errno
 import linecache
 import os
 import re
@@ -22,6 +23,9 @@ BY_A_SIGNAL = 128
 
 #: The file of the code that runs a program.
 RUNNERS = (__file__, os.path.join(os.path.dirname(os.__file__), "runpy.py"), "<frozen runpy>")
+
+#: The module whose locks are semaphores with names.
+_SEMAPHORES = os.path.join("multiprocessing", "synchronize.py")
 
 #: Options of the interpreter that runs the program; with a value if a group of it exists.
 _OF_INTERPRETER = re.compile(r"-(?=.)[uO]*(?:[WX](.*))?", re.DOTALL)
@@ -169,6 +173,22 @@ def parts(
         tree.body.pop()
         trees.append((_ast.Expression(last.value), "eval"))
     return [compile(each, file, mode, flags, dont_inherit=True) for each, mode in trees]
+
+
+def explain_semaphores(error: BaseException) -> None:
+    """Add what locks of processes need to the error where the kernel lets none be made."""
+    # Python 3.11 has notes. Attributes of the code's own exceptions can be anything.
+    if type(error) is not PermissionError or sys.version_info < (3, 11):
+        return
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    file = "" if traceback is None else traceback.tb_frame.f_code.co_filename
+    if error.errno == errno.EACCES and file.endswith(_SEMAPHORES):
+        error.add_note(
+            "Locks, queues and pools of multiprocessing are files in /dev/shm, which this sandbox "
+            "may not write. Threads need none; the host allows it with write=['.', '/dev/shm']."
+        )
 
 
 def exit_status(code: Any) -> int:

@@ -6,13 +6,17 @@ asked for (PEP 562): a sandbox's process needs few.
 
 _LATER = {
     "Change": "host.review",
+    "FileInfo": "host.guest_files",
     "HistoryEntry": "host.manager",
+    "Install": "install",
     "Limits": "limits",
     "Pool": "host.pool",
     "Request": "..timeline",
     "Result": "..results",
     "Sandbox": "host.sandbox",
+    "SandboxCommands": "host.commands",
     "SandboxError": "host.process",
+    "SandboxFiles": "host.guest_files",
     "SandboxManager": "host.manager",
     "SandboxSession": "host.session",
     "Secret": "secrets",

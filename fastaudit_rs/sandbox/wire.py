@@ -17,7 +17,10 @@ from ..sessions.forms import LENGTH
 
 #: Modules so common that each run finds them imported: in a sandbox all but the first, which would
 #: have to wait.
-COMMON = ("json", "re", "random", "tempfile", "datetime", "pathlib", "threading")
+COMMON = (
+    *("json", "re", "random", "tempfile", "datetime", "pathlib", "threading", "linecache"),
+    "fastaudit_rs.sessions.shown",
+)
 
 #: The denials of a run, or of a step, that its host is told of.
 DENIALS = 1000
@@ -32,6 +35,15 @@ MESSAGE = 96 << 20
 HEAD, VALUES, DEPTH = 2 << 20, 20_000, 50
 
 _DESCRIPTOR = array.array("i").itemsize
+
+
+class Command(NamedTuple):
+    """A program that is to run: its words, or a text for the shell."""
+
+    words: list[str] | str
+    cwd: str | None = None
+    #: Variables besides those of the code.
+    env: dict[str, str] | None = None
 
 
 class Job(NamedTuple):
@@ -55,6 +67,12 @@ class Job(NamedTuple):
     cpu_seconds: int | None = None
     #: The bytes that a file may have.
     disk: int | None = None
+    #: Values for its names, packed.
+    variables: bytes = b""
+    #: What it is told of the tools of the host.
+    tools: Sequence[dict[str, Any]] = ()
+    #: A program to run in the place of the code.
+    command: Command | None = None
 
 
 class KernelPart(NamedTuple):

@@ -138,6 +138,18 @@ def count(name: str, value: object, least: int = 0) -> int:
     return value
 
 
+def input_of(given: object) -> bytes:
+    """The bytes of what code reads from its standard input."""
+    if isinstance(given, str):
+        return given.encode(errors="surrogateescape")
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        return bytes(given)
+    # `subprocess` takes a file, or a constant for one.
+    raise TypeError(
+        f"stdin must be str or bytes, not {type(given).__name__}: pass the text, not a file"
+    )
+
+
 def policy_of(name: str, value: object) -> None:
     if value is not None and not isinstance(value, Policy):
         raise TypeError(f"{name} must be a Policy, not {type(value).__name__}")

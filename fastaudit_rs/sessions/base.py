@@ -15,7 +15,7 @@ from .._answers import Answer
 from .._keywords import checked
 from ..pending import Granted, Pending
 from ..results import Result
-from .arguments import seconds, text_of, tools_of, variables_of
+from .arguments import input_of, seconds, text_of, tools_of, variables_of
 from .questions import Questions
 
 _Self = TypeVar("_Self", bound="Closing")
@@ -89,12 +89,16 @@ _Tools: TypeAlias = Annotated[Tools | None, _OfHost()]
 class StepRequest:
     """The arguments of `Session.run`, checked, with the variables packed."""
 
+    #: A program that a sandbox runs in the place of the code.
+    command: tuple[object, ...] | None = None
+
     def __init__(
         self,
         code: str,
         variables: Mapping[str, object] | None,
         tools: Tools | None,
         timeout: float | None,
+        stdin: str | bytes | None = None,
     ) -> None:
         self.code = text_of(code)
         self.variables = variables_of(variables)
@@ -103,6 +107,7 @@ class StepRequest:
         #: What a person answered before it began.
         self.granted: Granted = ()
         self.has_begun = False
+        self.stdin = None if stdin is None else input_of(stdin)
 
 
 class Closing(ABC):
@@ -133,6 +138,7 @@ class Session(Closing):
         variables: _Variables = None,
         tools: _Tools = None,
         timeout: float | None = None,
+        stdin: str | bytes | None = None,
     ) -> Result:
         """Run a step, and wait for its end.
 
@@ -144,6 +150,7 @@ class Session(Closing):
                 those of the session. They run with the host's rights; arguments and results are
                 data, and copied.
             timeout: The seconds that it may take; the session's own limit by default.
+            stdin: What it reads from ``sys.stdin`` and by ``input()``.
 
         Returns:
             The result: also of a step that fails, or that a limit or `interrupt` ended.
@@ -154,7 +161,7 @@ class Session(Closing):
             TypeError: An argument has another type, or a variable is no data.
             ValueError: An argument has a wrong value: no identifier, a negative `timeout`.
         """
-        return self._run(StepRequest(code, variables, tools, timeout))
+        return self._run(StepRequest(code, variables, tools, timeout, stdin))
 
     @abstractmethod
     def _run(self, request: StepRequest) -> Result: ...
@@ -167,12 +174,13 @@ class Session(Closing):
         variables: _Variables = None,
         tools: _Tools = None,
         timeout: float | None = None,
+        stdin: str | bytes | None = None,
     ) -> Result:
         """Run a step as `run` does, without stopping the event loop. Cancelling it interrupts it.
 
         Tools that are coroutine functions run in this event loop.
         """
-        return await self._arun(StepRequest(code, variables, tools, timeout))
+        return await self._arun(StepRequest(code, variables, tools, timeout, stdin))
 
     @abstractmethod
     async def _arun(
@@ -191,6 +199,7 @@ class Session(Closing):
         variables: _Variables = None,
         tools: _Tools = None,
         timeout: float | None = None,
+        stdin: str | bytes | None = None,
     ) -> "Stream":
         """Run a step as `arun` does, and have its output as it comes.
 
@@ -201,7 +210,7 @@ class Session(Closing):
             ...         print(output.name, output.text)
             ...     return stream.result
         """
-        return Stream(self, StepRequest(code, variables, tools, timeout))
+        return Stream(self, StepRequest(code, variables, tools, timeout, stdin))
 
     @property
     def pending(self) -> list[Pending]:

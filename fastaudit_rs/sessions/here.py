@@ -212,7 +212,7 @@ class HereSession(Session):
 
             def work() -> step.Outcome:
                 try:
-                    return steps.run(guest.output, request.code, *given)
+                    return steps.run(guest.output, request.code, request.stdin, *given)
                 except BaseException:
                     steps.shown.end()
                     raise

@@ -1,4 +1,4 @@
-"""The output of steps in this process, apart from that of other code in it."""
+"""The standard streams of steps in this process, apart from those of other code in it."""
 
 import functools
 import io
@@ -6,11 +6,12 @@ import sys
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from .._native import _in_tool
 from .base import NAMES, Name
 from .shown import shown_here
+from .stdin import reader
 
 #: The output of the session that this context belongs to; ``False`` in a function of the host that
 #: a step has called.
@@ -22,7 +23,11 @@ _open: "set[Capture]" = set()
 #: The ones of them whose code may start threads: a thread begins with an empty context.
 _threaded: "tuple[Capture, ...]" = ()
 
-_proxies: "dict[Name, StreamProxy]" = {}
+#: The standard streams of the process.
+Standard: TypeAlias = Literal["stdin", "stdout", "stderr"]
+STANDARD: tuple[Standard, ...] = ("stdin", *NAMES)
+
+_proxies: "dict[Standard, StreamProxy]" = {}
 
 _lock = threading.Lock()
 
@@ -39,9 +44,9 @@ class Capture:
         self._is_open = True
         self._pieces: dict[Name, list[bytes]] = {name: [] for name in NAMES}
         self._sizes: dict[Name, int] = dict.fromkeys(NAMES, 0)
-        self.streams: dict[Name, Any] = {}
+        self.streams: dict[Standard, Any] = {}
 
-    def begin(self) -> None:
+    def begin(self, stdin: bytes | None = None) -> None:
         """Begin a step in this thread: it has new streams, as it may have closed the old ones."""
         self.streams = {
             name: io.TextIOWrapper(
@@ -53,6 +58,7 @@ class Capture:
             )
             for name in NAMES
         }
+        self.streams["stdin"] = reader(stdin)
         _here.set(self)
         _stand_in(self)
 
@@ -72,7 +78,7 @@ class Capture:
             _threaded = tuple(output for output in _threaded if output is not self)
             if _open:
                 return
-            for name in NAMES:
+            for name in STANDARD:
                 stream = _standing(name)
                 if type(stream) is StreamProxy:
                     setattr(sys, name, object.__getattribute__(stream, "_other"))
@@ -113,7 +119,7 @@ class StreamProxy:
     It has no methods of its own: IPython wraps `write` and puts it back later.
     """
 
-    def __init__(self, name: Name, other: Any) -> None:
+    def __init__(self, name: Standard, other: Any) -> None:
         object.__setattr__(self, "_name", name)
         object.__setattr__(self, "_other", other)
 
@@ -178,7 +184,7 @@ def _stand_in(output: Capture) -> None:
             _open.add(output)
             if output.is_here is not None:
                 _threaded = (*_threaded, output)
-    for name in NAMES:
+    for name in STANDARD:
         if type(getattr(sys, name, None)) is not StreamProxy:
             with _lock:
                 stream = _standing(name)
@@ -189,7 +195,7 @@ def _stand_in(output: Capture) -> None:
                     setattr(sys, name, stream)
 
 
-def _standing(name: Name) -> Any:
+def _standing(name: Standard) -> Any:
     """A stream of the process; the one that stood there if code has removed it."""
     stream = getattr(sys, name, None)
     return _proxies.get(name) if stream is None else stream

@@ -8,7 +8,8 @@ import io
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
@@ -114,15 +115,12 @@ class Shown:
 
     def figures(self) -> None:
         """Show the figures of pyplot that the step left open, and close them."""
-        for manager in [manager for manager, owner in list(_owners.items()) if owner is self]:
-            _owners.pop(manager, None)
-            pyplot: Any = sys.modules.get(_PYPLOT)
+        for manager in list(_figures.get(self, {}).values()):
             figure = manager.canvas.figure
-            if pyplot is not None and pyplot.fignum_exists(manager.num):
-                try:
-                    self._keep({"image/png": _png(figure), "text/plain": plain(figure)})
-                finally:
-                    pyplot.close(figure)
+            try:
+                self._keep({"image/png": _png(figure), "text/plain": plain(figure)})
+            finally:
+                sys.modules[_PYPLOT].close(figure)
 
     def _keep(self, found: dict[str, str | bytes]) -> None:
         size = sum(len(data) for data in found.values())
@@ -161,8 +159,40 @@ def _png(figure: Any) -> bytes:
     return file.getvalue()
 
 
-#: The managers of figures that steps have made with pyplot, and the steps' displays.
-_owners: "WeakKeyDictionary[Any, Shown]" = WeakKeyDictionary()
+#: The managers of figures that steps have open in pyplot, by their numbers, for their displays.
+_figures: "WeakKeyDictionary[Shown, OrderedDict[Any, Any]]" = WeakKeyDictionary()
+
+
+class _Figures:
+    """The figures that pyplot has open: those of a step for its code, the others for all else."""
+
+    def __init__(self, others: "OrderedDict[Any, Any]") -> None:
+        self._others = others
+
+    def _here(self) -> "OrderedDict[Any, Any]":
+        shown = _shown()
+        return self._others if shown is None else _figures.setdefault(shown, OrderedDict())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._here(), name)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._here()[number]
+
+    def __setitem__(self, number: Any, manager: Any) -> None:
+        self._here()[number] = manager
+
+    def __delitem__(self, number: Any) -> None:
+        del self._here()[number]
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._here()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._here())
+
+    def __len__(self) -> int:
+        return len(self._here())
 
 
 def watch() -> None:
@@ -199,7 +229,7 @@ def _take_display(functions: Any) -> None:
 
 
 def _take_over(pyplot: Any) -> None:
-    """Replace the functions of pyplot that make a window, show it, and choose one to draw on."""
+    """Replace the functions of pyplot that make a window and show it, and its list of figures."""
     if hasattr(pyplot, "_fastaudit_rs") or not hasattr(pyplot, "new_figure_manager"):
         return
     make: Callable[..., Any] = pyplot.new_figure_manager
@@ -210,9 +240,7 @@ def _take_over(pyplot: Any) -> None:
         if shown is None:
             return make(*args, **kwargs)
         memory: Any = importlib.import_module("matplotlib.backends.backend_agg")
-        manager = memory.new_figure_manager(*args, **kwargs)
-        _owners[manager] = shown
-        return manager
+        return memory.new_figure_manager(*args, **kwargs)
 
     def show_figures(*args: Any, **kwargs: Any) -> Any:
         shown = _shown()
@@ -222,14 +250,7 @@ def _take_over(pyplot: Any) -> None:
         return None
 
     managers: Any = importlib.import_module("matplotlib._pylab_helpers").Gcf
-
-    def get_active() -> Any:
-        """The figure that is drawn on: a step does not draw on one of other code."""
-        shown = _shown()
-        own = [made for made in managers.figs.values() if _owners.get(made) is shown]
-        return own[-1] if own else None
-
-    managers.get_active = staticmethod(get_active)
+    managers.figs = _Figures(managers.figs)
     for ours, given in ((new_figure_manager, make), (show_figures, show)):
         ours.__name__, ours.__doc__ = given.__name__, given.__doc__
     pyplot.new_figure_manager = new_figure_manager

@@ -39,15 +39,21 @@ class StepQueue(step.StepContext):
             "display": self.shown.display,
             "exit": _exit,
             "quit": _exit,
-            "input": _input,
+            "input": self.input,
             **self.tools,
         }
         self.names.update(self.own)
 
     def run(
-        self, output: Capture, code: str, variables: dict[str, Any], tools: dict[str, Any]
+        self,
+        output: Capture,
+        code: str,
+        stdin: bytes | None,
+        variables: dict[str, Any],
+        tools: dict[str, Any],
     ) -> step.Outcome:
-        output.begin()
+        output.begin(stdin)
+        self.input.begin(stdin)
         before = self._now()
         self.before = None
         self.before = before
@@ -84,6 +90,7 @@ class StepQueue(step.StepContext):
         self.before = None
         self.names.clear()
         self.names.update(names)
+        self.own["_"] = names.get("_")
         _forget_modules(below, modules)
         if directory is not None:
             os.chdir(directory)
@@ -124,8 +131,3 @@ def _directory() -> str | None:
 def _exit(code: object = None) -> NoReturn:
     """End the step."""
     raise SystemExit(code)
-
-
-def _input(prompt: object = "", /) -> NoReturn:
-    """Refuse: a step has no input."""
-    raise EOFError("a step of a session has no input")

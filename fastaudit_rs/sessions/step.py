@@ -10,24 +10,33 @@ import signal
 import threading
 import traceback
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import dropwhile
 from types import CodeType
 from typing import Any
 
 from .. import AuditDenied, Policy
-from ..programs import DENIED, exit_status, line_of, parts
+from ..programs import DENIED, exit_status, explain_semaphores, line_of, parts
 from ..results import Error
+from .cells import INSTALL, starts_tasks, without_commands
 from .forms import NotData, class_name, limited, message, told
 from .shown import Shown
+from .stdin import Input
 from .values import VALUE, pack
 
 #: The number of steps of a session whose lines tracebacks show.
 REMEMBERED = 100
 
+#: The seconds between two looks for a message that another thread may have read.
+LOOK = 0.05
+
 #: The status of a step that `KeyboardInterrupt` ended: that of a program that it ends.
 INTERRUPTED = -signal.SIGINT
+
+#: Code of no file that calls ``free``.
+_FREE = compile("free()", "<session>", "eval")
 
 #: The directory of the package, whose frames are left out of tracebacks.
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -69,6 +78,35 @@ class Loop:
                 with contextlib.suppress(BaseException):
                     loop.run_until_complete(task)
             raise
+
+    def run_until(self, descriptor: int, is_over: Callable[[], bool]) -> None:
+        """Let the tasks of steps go on; look whether that is over once a descriptor can be read."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return
+
+        def look() -> None:
+            if is_over():
+                loop.stop()
+
+        def look_again() -> None:
+            # Another thread may read it first.
+            look()
+            if threading.active_count() > 1 or asyncio.all_tasks(loop):
+                loop.call_later(LOOK, look_again)
+
+        # A tool that is awaited has the loop look at the descriptor itself.
+        own, process = os.dup(descriptor), os.getpid()
+        try:
+            loop.add_reader(own, look)
+            loop.call_soon(look_again)
+            loop.run_forever()
+        finally:
+            # A copy of the process that a task has made shares what the loop waits for.
+            if os.getpid() == process:
+                with contextlib.suppress(Exception):
+                    loop.remove_reader(own)
+            os.close(own)
 
     def close(self) -> None:
         """Cancel the tasks that are left, and close the loop."""
@@ -132,6 +170,7 @@ class StepContext:
         #: What the session has given, by its names.
         self.own: dict[str, Any] = {}
         self.shown = shown
+        self.input = Input()
         self.loop = Loop()
         self.sources = Sources(policy)
 
@@ -159,35 +198,63 @@ class StepContext:
             value = self._evaluate(code, name)
             if value is not None:
                 _tell_value(outcome, value, shown)
+                self._remember(value)
             del value
             shown.figures()
         except BaseException as error:
             _tell_error(outcome, error, name, self.sources)
-            # Objects of the step's frames do not outlive it because of its exception.
-            BaseException.with_traceback(error, None)
+            # Objects of the step's frames do not outlive it because of its exception. What they
+            # say of their end, such as a coroutine that nobody awaited, is not said of this file.
+            eval(_FREE, {"free": partial(BaseException.with_traceback, error, None)})
             with contextlib.suppress(BaseException):
                 shown.figures()
         outcome.display = shown.end()
         return outcome
 
+    def ended(self, work: Callable[[], int]) -> Outcome:
+        """Do something in the place of a step's code, which returns its status."""
+        outcome = Outcome()
+        try:
+            outcome.status = work()
+        except BaseException as error:
+            _tell_error(outcome, error, "", self.sources)
+        return outcome
+
+    def _remember(self, value: object) -> None:
+        """Give the value the name ``_``, unless a step has given that another one."""
+        if "_" not in self.names or self.names["_"] is self.own.get("_", self):
+            self.own["_"] = self.names["_"] = value
+
     def _evaluate(self, code: str, name: str) -> object:
         """Run code; return the value of its last expression, unless a semicolon ends it."""
         self.sources.add(name, code)
-        compiled = parts(
-            code,
-            name,
-            flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
-            wanted=lambda last: not _ends_in_semicolon(code, last),
-        )
-        if any(map(_awaits, compiled)):
-            return self.loop.run(_awaited(compiled, self.names))
+        try:
+            compiled = _compiled(code, name)
+        except SyntaxError as error:
+            if error.filename != name:
+                raise
+            meant = without_commands(code, error, INSTALL in self.own)
+            if meant is None:
+                raise
+            compiled = _compiled(meant, name)
+        if any(map(_awaits, compiled)) or starts_tasks(compiled, self.names):
+            return self.loop.run(awaited(compiled, self.names))
         result = None
         for part in compiled:
             result = eval(part, self.names)
         return result
 
 
-async def _awaited(parts: list[CodeType], namespace: dict[str, Any]) -> object:
+def _compiled(code: str, name: str) -> list[CodeType]:
+    return parts(
+        code,
+        name,
+        flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
+        wanted=lambda last: not _ends_in_semicolon(code, last),
+    )
+
+
+async def awaited(parts: list[CodeType], namespace: dict[str, Any]) -> object:
     """Run the parts of a step in its event loop, also those that await nothing."""
     result = None
     for part in parts:
@@ -239,6 +306,7 @@ def _tell_error(outcome: Outcome, error: BaseException, name: str, sources: Sour
         outcome.status = INTERRUPTED
     else:
         outcome.status = DENIED if issubclass(ended_by, AuditDenied) else 1
+    explain_semaphores(error)
     kind, text, line = class_name(ended_by), message(error), None
     try:
         whole, line = _traceback(error, sources), line_of(error, name)

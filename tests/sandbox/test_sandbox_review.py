@@ -168,13 +168,29 @@ def test_discard(session, shared):
     assert not (shared.directory / "same").is_symlink()
 
 
-def test_more_than_can_be_kept(shared, monkeypatch):
+def test_more_than_can_be_kept(shared, monkeypatch, tmp_path):
+    """Changes of a large file are told, and it cannot be put back."""
     monkeypatch.setattr(review, "KEPT", 1000)
     shared.write_file("large", b"x" * 1001)
+    shared.write_file("small", "1")
     try:
         with shared.session(undo_depth=0) as session:
-            for use in (session.diff, session.discard, lambda: session.commit("/tmp")):
-                with pytest.raises(OSError, match="had more than"):
-                    use()
+            assert session.diff() == []
+            assert session.run("open('small', 'w').write('2'); import os").success
+            assert [one.name for one in session.commit(tmp_path)] == ["small"]
+            assert session.run("open('small', 'w').write('3'); status = os.stat('large')").success
+            assert session.run(
+                "open('large', 'r+').write('y'); os.utime('large', ns=(0, status.st_mtime_ns))"
+            ).success
+            assert [(one.name, one.kind, one.after) for one in session.diff()] == [
+                ("large", "changed", 1001),
+                ("small", "changed", 1),
+            ]
+            with pytest.raises(OSError, match="cannot be put back.*'large'"):
+                session.discard()
+            assert shared.read_file("small") == b"3"
+            session.run("os.unlink('large')")
+            assert [(one.name, one.kind) for one in session.diff()][:1] == [("large", "removed")]
     finally:
-        os.unlink(shared.directory / "large")
+        for name in ("large", "small"):
+            shared.files.exists(name) and shared.files.remove(name)

@@ -491,6 +491,35 @@ def test_modules_of_the_host(directory, session, monkeypatch):
 
 
 @pytest.mark.slow
+def test_figures_of_the_host_are_its_own():
+    """A step neither draws on them, lists or closes them, nor takes their numbers."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    mine = pyplot.figure(1)
+    with Policy(packages=["matplotlib", "numpy"]).session() as session:
+        code = """
+import matplotlib.pyplot as plt
+numbers = [plt.fignum_exists(1), plt.get_fignums()]
+plt.figure(1)
+plt.plot([1])
+plt.figure(2)
+plt.figure(1)
+numbers += [plt.gcf().number, plt.get_fignums()]
+plt.close()
+plt.close(2)
+plt.close("all")
+numbers
+"""
+        assert value(session, code) == [False, [], 1, [1, 2]]
+        other = pyplot.figure()
+        assert len(session.run("plt.figure(1)\nplt.figure(7);").display) == 2
+    assert (pyplot.get_fignums(), mine.axes, pyplot.gcf() is other) == ([1, 2], [], True)
+    pyplot.figure(1)
+    assert pyplot.gcf() is mine
+    pyplot.close("all")
+    assert pyplot.get_fignums() == []
+
+
+@pytest.mark.slow
 def test_figures_are_shown_and_closed(recwarn):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     mine = pyplot.figure()
@@ -501,7 +530,7 @@ def test_figures_are_shown_and_closed(recwarn):
         ).display
         assert [sorted(item) for item in shown] == [["image/png", "text/plain"]] * 2
         assert all(item["image/png"].startswith(b"\x89PNG") for item in shown)
-        assert value(session, "len(plt.get_fignums())") == 1
+        assert value(session, "len(plt.get_fignums())") == 0
     assert pyplot.gcf() is mine and not mine.axes
     pyplot.close(mine)
     assert not [one for one in recwarn if "non-interactive" in str(one.message)]

@@ -573,9 +573,28 @@ def test_files_that_change_are_told(session):
     assert session.run("1").changed == []
 
 
-def test_no_input_is_read(session):
-    result = session.run("input('?')")
-    assert result.error.kind == "EOFError"
+def test_standard_input(session):
+    ran = session.run(
+        "import sys\nname = input('Who? ')\nname, sys.stdin.readline(), sys.stdin.read()",
+        stdin="Ada\n1\n2\nä",
+    )
+    assert (ran.value, ran.stdout) == (("Ada", "1\n", "2\nä"), "Who? ")
+    ran = session.run("sys.stdin.buffer.read()", stdin=b"\xff\0\r\n")
+    assert ran.value == b"\xff\0\r\n"
+    # The next step has none of what is left, and a module reads it as the step does.
+    session.run("import builtins\nbuiltins.input()", stdin="1\n2\n")
+    ended = [session.run(code).error for code in ("input('?')", "builtins.input()")]
+    assert [error.kind for error in ended] == ["EOFError"] * 2
+    assert ended[0].message == "the step has no standard input: the host gives it with stdin="
+    assert value(session, "sys.stdin.read()") == ""
+    assert session.run("input()", stdin="").error.message == "EOF when reading a line"
+    assert "input" not in session.names
+
+
+def test_wrong_input(session):
+    with pytest.raises(TypeError, match="stdin must be str or bytes, not int: pass the text"):
+        session.run("1", stdin=3)
+    assert session.run("input()", stdin="\udcff").value == "\udcff"
 
 
 def test_exit_ends_the_step_alone(session):

@@ -24,7 +24,7 @@ from . import network as sandbox_network
 from .files import Disk
 from .process import SandboxError
 from .run import INTERVAL, told
-from .runner import CancelToken, RunRequest, SandboxConfig
+from .runner import RunRequest, SandboxConfig
 from .setup import Setup, existing
 
 #: The place where a container finds its job.
@@ -85,7 +85,7 @@ class Docker:
             stack.enter_context(self._errors("it cannot be run"))
             container = self._api.create_container(**self._options(setup, place))["Id"]
             try:
-                watch = Watch(self._api, container, config, request.cancel)
+                watch = Watch(self._api, container, config, request)
                 status, killed_by, texts = watch.result()
                 state = self._api.inspect_container(container)["State"]
             finally:
@@ -151,13 +151,14 @@ def _returncode(status: int) -> int:
 
 class Watch:
     def __init__(
-        self, api: Any, container: str, config: SandboxConfig, cancel: CancelToken
+        self, api: Any, container: str, config: SandboxConfig, request: RunRequest
     ) -> None:
         self._api = api
         self._container = container
         self._limits = config.limits
         self._disk = Disk(config.base, config.limits.disk)
-        self._cancel = cancel
+        self._seconds = request.limit(config.limits)
+        self._cancel = request.cancel
         self._killed_by: str | None = None
         self._texts = {"stdout": bytearray(), "stderr": bytearray()}
 
@@ -196,7 +197,7 @@ class Watch:
             now = time.monotonic()
             if self._killed_by is None:
                 self._cancel.check()
-                if now - begun > (self._limits.wall_seconds or math.inf):
+                if now - begun > self._seconds:
                     self._killed_by = "wall_seconds"
                 elif self._disk.is_over():
                     self._killed_by = "disk"

@@ -15,8 +15,8 @@ READ = "100M"
 
 class Files:
     def __init__(self, directory: Path) -> None:
-        self._path = str(directory)
-        self._opened: _Directory | None = _Directory(self._path)
+        self.path = str(directory)
+        self._opened: _Directory | None = _Directory(self.path)
         copies.note(self)
 
     def begin_anew(self) -> None:
@@ -25,18 +25,18 @@ class Files:
 
     @property
     def _directory(self) -> _Directory:
-        self._opened = opened = self._opened or _Directory(self._path)
+        self._opened = opened = self._opened or _Directory(self.path)
         return opened
 
     def write(self, name: str | os.PathLike[str], data: str | bytes) -> None:
         if not isinstance(data, (str, bytes, bytearray, memoryview)):
             raise TypeError(f"data must be str or bytes, not {type(data).__name__}")
         given = data.encode() if isinstance(data, str) else bytes(data)
-        self._directory.write(self._parts(name), given)
+        self._directory.write(self._file(name), given)
 
     def read(self, name: str | os.PathLike[str], max_bytes: int | str | None) -> bytes:
         most = (1 << 64) - 1 if max_bytes is None else size("max_bytes", max_bytes)
-        return self._directory.read(self._parts(name), most)
+        return self._directory.read(self._file(name), most)
 
     def names(self) -> list[str]:
         return self._directory.names()
@@ -58,15 +58,23 @@ class Files:
         if self._opened is not None:
             self._opened.close()
 
-    def _parts(self, name: str | os.PathLike[str]) -> list[str]:
-        """Return the parts of a name in the directory, by its text alone."""
+    def parts(self, name: str | os.PathLike[str]) -> list[str]:
+        """Return the parts of a name in the directory, by its text alone; none for itself."""
         given = os.fspath(name)
         if not isinstance(given, str):
             raise TypeError(f"name must be a str or a path, not {type(name).__name__}")
-        path = os.path.normpath(os.path.join(self._path, given))
-        if not path.startswith(f"{self._path}/"):
+        path = os.path.normpath(os.path.join(self.path, given))
+        if path == self.path:
+            return []
+        if not path.startswith(f"{self.path}/"):
             raise ValueError(f"{given!r} is not in the directory of the sandbox")
-        return path[len(self._path) + 1 :].split("/")
+        return path[len(self.path) + 1 :].split("/")
+
+    def _file(self, name: str | os.PathLike[str]) -> list[str]:
+        parts = self.parts(name)
+        if not parts:
+            raise ValueError(f"{os.fspath(name)!r} is not in the directory of the sandbox")
+        return parts
 
 
 class Disk:

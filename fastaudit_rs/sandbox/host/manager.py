@@ -183,6 +183,9 @@ class SandboxManager(Closing):
         stdin: str | bytes = b"",
         *,
         value: bool = False,
+        variables: Mapping[str, object] | None = None,
+        tools: Tools | None = None,
+        timeout: float | None = None,
     ) -> Result:
         """Run code in an environment as `Sandbox.run` does, and note it in its history.
 
@@ -193,7 +196,9 @@ class SandboxManager(Closing):
         """
         environment = self._environment(name)
         began = time.time()
-        result = environment.sandbox.run(code, args, stdin, value=value)
+        result = environment.sandbox.run(
+            code, args, stdin, value=value, variables=variables, tools=tools, timeout=timeout
+        )
         return environment.noted(code, args, began, result)
 
     async def arun(
@@ -204,11 +209,16 @@ class SandboxManager(Closing):
         stdin: str | bytes = b"",
         *,
         value: bool = False,
+        variables: Mapping[str, object] | None = None,
+        tools: Tools | None = None,
+        timeout: float | None = None,
     ) -> Result:
         """Run code as `run` does, in a thread of the loop's executor. Cancelling ends the run."""
         environment = self._environment(name)
         began = time.time()
-        result = await environment.sandbox.arun(code, args, stdin, value=value)
+        result = await environment.sandbox.arun(
+            code, args, stdin, value=value, variables=variables, tools=tools, timeout=timeout
+        )
         return environment.noted(code, args, began, result)
 
     @checked("SandboxManager.session")

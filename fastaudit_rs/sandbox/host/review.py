@@ -7,16 +7,18 @@ write beyond its ``max_disk``.
 
 import contextlib
 import difflib
+import errno
 import itertools
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from ..._native import _remove_directory
 from ..._text import printable
+from .beneath import NEW, READ, check_regular, opened, parent, parts_of, status_of
 
 #: The bytes of the files that are kept to compare with.
 KEPT = 100 << 20
@@ -27,10 +29,6 @@ TEXT = 1 << 20
 #: The steps for comparing the texts of a directory line by line, some 0.1 µs each. Code chooses how
 #: often lines repeat: without a bound 60,000 lines take minutes.
 STEPS = 10_000_000
-
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
@@ -60,20 +58,29 @@ class _File:
     runs: bool
 
 
+@dataclass(frozen=True)
+class _Stamp:
+    """A file that is too large to keep, by what changes with it. Code cannot set its ctime."""
+
+    size: int
+    number: int
+    changed: int
+
+
 class Review:
     """The files of a directory beside those that it had."""
 
     def __init__(self, directory: str, names: Callable[[], list[str]]) -> None:
         self._directory = directory
         self._names = names
-        #: The files that there were; `None` if they are too many bytes to keep.
-        self._before: dict[str, _File] | None = self._now()
+        #: The files that there were.
+        self._before: dict[str, _File | _Stamp] = self._now()
 
     def changes(self, steps: int = STEPS) -> list[Change]:
         """The changes, by name. Comparing texts takes so many steps at most; 0 compares none."""
-        before = self._kept()
+        before = self._before
         diffs = _Diffs(steps)
-        with _opened(self._directory) as root:
+        with opened(self._directory) as root:
             names = sorted({*self._names(), *before})
             found = [_change(root, name, before.get(name), diffs) for name in names]
         return [change for change in found if change is not None]
@@ -86,8 +93,8 @@ class Review:
         changes = self.changes(steps=0)
         os.makedirs(to, exist_ok=True)
         with contextlib.ExitStack() as stack:
-            root = stack.enter_context(_opened(self._directory))
-            target = stack.enter_context(_opened(to, follow=True))
+            root = stack.enter_context(opened(self._directory))
+            target = stack.enter_context(opened(to, follow=True))
             waiting: list[tuple[int, str, str]] = []
             removed: list[tuple[int, str]] = []
             try:
@@ -96,85 +103,97 @@ class Review:
                         with contextlib.suppress(FileNotFoundError):
                             removed.append(_place(target, change.name, stack, makes=False))
                     elif (file := _read(root, change.name, KEPT)) is not None:
-                        parent, name = _place(target, change.name, stack, makes=True)
+                        at, name = _place(target, change.name, stack, makes=True)
                         temporary = f".{secrets.token_hex(8)}.tmp"
-                        waiting.append((parent, temporary, name))
-                        _write(parent, temporary, file)
+                        waiting.append((at, temporary, name))
+                        _write(at, temporary, file)
                 while waiting:
-                    parent, temporary, name = waiting[0]
-                    os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+                    at, temporary, name = waiting[0]
+                    os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
                     waiting.pop(0)
             finally:
-                for parent, temporary, _ in waiting:
+                for at, temporary, _ in waiting:
                     with contextlib.suppress(OSError):
-                        os.unlink(temporary, dir_fd=parent)
-            for parent, name in removed:
+                        os.unlink(temporary, dir_fd=at)
+            for at, name in removed:
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=parent)
+                    os.unlink(name, dir_fd=at)
         self._before = self._now()
         return changes
 
     def discard(self) -> list[Change]:
         """Put the directory back to the files that it had. Return the changes that are no more."""
         changes = self.changes(steps=0)
-        before = self._kept()
-        with _opened(self._directory) as root:
+        before = self._before
+        for change in changes:
+            if isinstance(before.get(change.name), _Stamp):
+                raise OSError(
+                    errno.EFBIG,
+                    f"it cannot be put back: of the files that there were {KEPT >> 20} MB are kept",
+                    change.name,
+                )
+        with opened(self._directory) as root:
             for name in {*self._names(), *before}:
-                if name not in before or _status(root, name) is None:
-                    self._remove(root, _parts(name))
+                if name not in before or status_of(root, name) is None:
+                    self._remove(root, parts_of(name))
             for name, file in before.items():
+                if isinstance(file, _Stamp):
+                    continue
                 with contextlib.suppress(_TooLarge):
                     if _read(root, name, len(file.data)) == file:
                         continue
-                parts = _parts(name)
+                parts = parts_of(name)
                 self._remove(root, parts)
-                with _parent(root, parts, makes=True) as parent:
-                    _write(parent, parts[-1], file)
+                with parent(root, parts, makes=True) as at:
+                    _write(at, parts[-1], file)
         return changes
 
     def _remove(self, root: int, parts: list[str]) -> None:
         """Remove a file, a link or a directory, and the directories that are empty then."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):
-            with _parent(root, parts, makes=False) as parent:
+            with parent(root, parts, makes=False) as at:
                 try:
-                    os.unlink(parts[-1], dir_fd=parent)
+                    os.unlink(parts[-1], dir_fd=at)
                 except IsADirectoryError:
                     # Its directories may be of any depth, and their modes too.
                     _remove_directory(os.path.join(self._directory, parts[0]))
         with contextlib.suppress(OSError, ValueError):
             for end in range(len(parts) - 1, 0, -1):
-                with _parent(root, parts[:end], makes=False) as parent:
-                    os.rmdir(parts[end - 1], dir_fd=parent)
+                with parent(root, parts[:end], makes=False) as at:
+                    os.rmdir(parts[end - 1], dir_fd=at)
 
-    def _now(self) -> "dict[str, _File] | None":
-        found: dict[str, _File] = {}
+    def _now(self) -> "dict[str, _File | _Stamp]":
+        found: dict[str, _File | _Stamp] = {}
         left = KEPT
-        with _opened(self._directory) as root:
+        with opened(self._directory) as root:
             for name in self._names():
                 try:
                     file = _read(root, name, left)
                 except _TooLarge:
-                    return None
+                    if (stamp := _stamp(status_of(root, name))) is not None:
+                        found[name] = stamp
+                    continue
                 if file is not None:
                     found[name] = file
                     left -= len(file.data)
         return found
-
-    def _kept(self) -> "dict[str, _File]":
-        if self._before is None:
-            raise OSError(
-                f"the directory of the sandbox had more than {KEPT >> 20} MB: "
-                "its changes cannot be told"
-            )
-        return self._before
 
 
 class _TooLarge(OSError):
     """A file has more bytes than it may."""
 
 
-def _change(root: int, name: str, before: _File | None, diffs: "_Diffs") -> Change | None:
-    status = _status(root, name)
+def _stamp(status: os.stat_result | None) -> _Stamp | None:
+    return status and _Stamp(status.st_size, status.st_ino, status.st_ctime_ns)
+
+
+def _change(root: int, name: str, before: _File | _Stamp | None, diffs: "_Diffs") -> Change | None:
+    status = status_of(root, name)
+    if isinstance(before, _Stamp):
+        if status is None:
+            return Change(name, "removed", before.size, None)
+        is_same = _stamp(status) == before
+        return None if is_same else Change(name, "changed", before.size, status.st_size)
     if status is None:
         # A link or the like in the place of a file: that is gone.
         if before is None:
@@ -254,61 +273,13 @@ class _Matcher(difflib.SequenceMatcher[str]):
         return super().find_longest_match(alo, ahi, blo, bhi)
 
 
-def _parts(name: str) -> list[str]:
-    parts = name.split("/")
-    if any(part in ("", os.curdir, os.pardir) for part in parts):
-        raise ValueError(f"{name!r} is not in the directory")
-    return parts
-
-
-@contextlib.contextmanager
-def _opened(path: str, follow: bool = False) -> Iterator[int]:
-    descriptor = os.open(path, _DIRECTORY & ~os.O_NOFOLLOW if follow else _DIRECTORY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _parent(root: int, parts: list[str], makes: bool) -> Iterator[int]:
-    """The directory that a file is in, opened step by step."""
-    at = os.dup(root)
-    try:
-        for step in parts[:-1]:
-            if makes:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(step, dir_fd=at)
-            try:
-                below = os.open(step, _DIRECTORY, dir_fd=at)
-            except OSError as error:
-                if stat.S_ISLNK(os.lstat(step, dir_fd=at).st_mode):
-                    raise ValueError(f"a link leads to {'/'.join(parts)!r}") from error
-                raise
-            os.close(at)
-            at = below
-        yield at
-    finally:
-        os.close(at)
-
-
-def _status(root: int, name: str) -> os.stat_result | None:
-    """The status of a regular file; `None` if there is none, or a link leads there."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):
-        parts = _parts(name)
-        with _parent(root, parts, makes=False) as parent:
-            status = os.lstat(parts[-1], dir_fd=parent)
-            return status if stat.S_ISREG(status.st_mode) else None
-    return None
-
-
 def _read(root: int, name: str, most: int) -> _File | None:
     """Read a regular file; `None` if there is none."""
-    if _status(root, name) is None:
+    if status_of(root, name) is None:
         return None
-    parts = _parts(name)
-    with _parent(root, parts, makes=False) as parent:
-        descriptor = os.open(parts[-1], _READ, dir_fd=parent)
+    parts = parts_of(name)
+    with parent(root, parts, makes=False) as at:
+        descriptor = os.open(parts[-1], READ, dir_fd=at)
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -321,19 +292,14 @@ def _read(root: int, name: str, most: int) -> _File | None:
 
 def _place(target: int, name: str, stack: contextlib.ExitStack, *, makes: bool) -> tuple[int, str]:
     """The directory of a file, and its name there. Nothing but a regular file may be there."""
-    parts = _parts(name)
-    parent = stack.enter_context(_parent(target, parts, makes))
-    with contextlib.suppress(FileNotFoundError):
-        mode = os.lstat(parts[-1], dir_fd=parent).st_mode
-        if stat.S_ISLNK(mode):
-            raise ValueError(f"{parts[-1]!r} is a link there: remove it first")
-        if not stat.S_ISREG(mode):
-            raise IsADirectoryError(f"{parts[-1]!r} is no regular file there")
-    return parent, parts[-1]
+    parts = parts_of(name)
+    at = stack.enter_context(parent(target, parts, makes))
+    check_regular(at, parts[-1])
+    return at, parts[-1]
 
 
-def _write(parent: int, name: str, file: _File) -> None:
-    descriptor = os.open(name, _NEW, 0o600, dir_fd=parent)
+def _write(at: int, name: str, file: _File) -> None:
+    descriptor = os.open(name, NEW, 0o600, dir_fd=at)
     with open(descriptor, "wb") as made:
         made.write(file.data)
         os.fchmod(descriptor, 0o755 if file.runs else 0o644)

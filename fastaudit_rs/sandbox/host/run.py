@@ -1,5 +1,6 @@
 """A process that runs code of a sandbox, watched until it ends or answers; and one run."""
 
+import base64
 import contextlib
 import json
 import math
@@ -37,7 +38,7 @@ PATIENCE = 1.0
 #: The lines of a report that are read besides its last one.
 LINES = 10_000
 
-#: The questions that a run may ask, and the messages that it may send.
+#: The questions that a run may ask with its calls of tools, and the messages that it may send.
 QUESTIONS, MESSAGES = 1000, 10_000
 
 #: The number of values in a report, and how deep one may be in others: each takes memory of the
@@ -185,7 +186,7 @@ class Run(ProcessWatch):
         return True
 
     def _obey(self, head: dict[str, Any], body: memoryview, size: int) -> None:
-        if head["kind"] == "ask" and self.calls is not None:
+        if head["kind"] in ("ask", "call") and self.calls is not None:
             self.calls.obey(head, body)
 
     def result(self, begun: float) -> Result:
@@ -233,8 +234,8 @@ def run(
             request.cancel.check()
             process = Process(worker, job, decisions, request.given)
             stack.callback(process.release)
-            watched = Run(process, config, config.limits.wall_seconds, request.cancel)
-            if on_ask is not None:
+            watched = Run(process, config, request.limit(config.limits), request.cancel)
+            if process.speaks:
                 own = HostLoop()
                 stack.callback(own.close)
                 loop = request.loop
@@ -242,7 +243,7 @@ def run(
                 held_up = loop is None and is_loop_here()
                 watched.calls = Calls(
                     process.channel,
-                    {},
+                    request.tools,
                     made,
                     Budget(QUESTIONS),
                     on_ask,
@@ -265,6 +266,7 @@ def told(report: bytes | bytearray) -> dict[str, Any]:
     Malformed lines are left out, and those that could cost the host much: they need not be ours.
     """
     violations: list[AuditDenied] = []
+    display: list[dict[str, str | bytes]] = []
     value = value_error = error = None
     room = VALUES
     *lines, rest = bytes(report[:REPORT]).split(b"\n", LINES)
@@ -285,6 +287,8 @@ def told(report: bytes | bytearray) -> dict[str, Any]:
                 value_error = str(told["value_error"])
             elif "error" in told:
                 error = error_told(told["error"])
+            elif "display" in told:
+                display = displays_told(told["display"])
             elif "denied" not in told:
                 value = told["value"]
             elif len(violations) < DENIALS:
@@ -296,7 +300,23 @@ def told(report: bytes | bytearray) -> dict[str, Any]:
         "value": value,
         "value_error": value_error,
         "error": error,
+        "display": display,
     }
+
+
+def displays_told(given: Any) -> list[dict[str, str | bytes]]:
+    """Return what code says that it has shown; bytes are in base64, in a list."""
+    found: list[dict[str, str | bytes]] = []
+    for thing in given if type(given) is list else ():
+        shown: dict[str, str | bytes] = {}
+        for mime, data in thing.items() if type(thing) is dict else ():
+            if type(data) is str:
+                shown[mime] = data
+            elif type(data) is list and len(data) == 1 and type(data[0]) is str:
+                with contextlib.suppress(ValueError):
+                    shown[mime] = base64.b64decode(data[0], validate=True)
+        found.append(shown)
+    return found
 
 
 def error_told(given: Any) -> Error | None:

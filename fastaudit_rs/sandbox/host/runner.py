@@ -1,22 +1,25 @@
 """The common part of sandboxes, their pools and managers: how they are made, used and closed."""
 
 import contextlib
+import math
 import os
 import re
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from ... import AuditLog, Policy
 from ..._keywords import checked
 from ...results import Result
-from ...sessions.base import Closing
+from ...sessions.arguments import input_of, seconds, tools_of, variables_of
+from ...sessions.base import Closing, Tools
 from ..limits import Limits
 from ..secrets import Secret
-from ..wire import Job
+from ..wire import Command, Job
 from . import copies
 
 if TYPE_CHECKING:
@@ -43,6 +46,16 @@ class CancelToken:
     def check(self) -> None:
         if self.why:
             raise RuntimeError(self.why)
+
+
+#: The bytes that the variables of a run or a step may have, and the input of a step.
+GIVEN = 64 << 20
+
+
+def check_size(argument: str, data: bytes) -> None:
+    if len(data) > GIVEN:
+        size = len(data) >> 20
+        raise ValueError(f"{argument} must have at most {GIVEN >> 20} MB, not {size} MB")
 
 
 class InFlight:
@@ -92,6 +105,11 @@ class RunRequest:
     value: bool
     cancel: CancelToken
     loop: "asyncio.AbstractEventLoop | None" = None
+    timeout: float | None = None
+    variables: bytes = b""
+    tools: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+    #: A program to run in the place of the code.
+    command: Command | None = None
 
     def __post_init__(self) -> None:
         code, args, stdin = self.code, self.args, self.stdin
@@ -105,15 +123,17 @@ class RunRequest:
             raise TypeError(f"code must be a str or the path of a file, not {type(code).__name__}")
         if isinstance(args, (str, bytes)):
             raise TypeError(f"args must be a list, not {type(args).__name__}: write [{args!r}]")
-        if not isinstance(stdin, (str, bytes, bytearray, memoryview)):
-            # `subprocess` takes a file, or a constant for one.
-            raise TypeError(
-                f"stdin must be str or bytes, not {type(stdin).__name__}: pass the text, not a file"
-            )
+        input_of(stdin)
+        check_size("variables", self.variables)
+
+    def limit(self, limits: Limits) -> float:
+        """The seconds that it may take."""
+        usual = limits.wall_seconds if self.timeout is None else self.timeout
+        return math.inf if usual is None else usual
 
     @property
     def given(self) -> bytes:
-        return self.stdin.encode() if isinstance(self.stdin, str) else bytes(self.stdin)
+        return input_of(self.stdin)
 
 
 class Runner(Closing):
@@ -125,14 +145,23 @@ class Runner(Closing):
         stdin: str | bytes = b"",
         *,
         value: bool = False,
+        variables: Mapping[str, object] | None = None,
+        tools: Tools | None = None,
+        timeout: float | None = None,
     ) -> Result:
-        """Run code, and wait for it.
+        """Run code, and wait for it. ``await`` may stand at its top level.
 
         Args:
             code: Python code, or the path of a file of it.
             args: Its arguments, in ``sys.argv``.
             stdin: What it reads from its standard input.
-            value: True if the value of the last expression is wanted.
+            value: True if the value of the last expression is wanted, and what the code shows:
+                figures and frames (`Result.display`).
+            variables: Values for its names: data, arrays of numpy and frames of pandas. They are
+                copied.
+            tools: Functions of the host for its names, up to 1,000 calls. They run with the host's
+                rights; arguments and results are data, and copied.
+            timeout: The seconds that it may take; ``limits.wall_seconds`` by default.
 
         Returns:
             The result; also where a limit ended the run.
@@ -141,8 +170,12 @@ class Runner(Closing):
             OSError: The file cannot be read.
             RuntimeError: It is closed, or was closed meanwhile, which ends the run.
             SandboxError: A process that is to run it does not start, or ends by itself.
+            TypeError: An argument has another type, or a variable is no data.
+            ValueError: An argument has a wrong value.
         """
-        return self._run(RunRequest(code, args, stdin, value, CancelToken()))
+        more = variables_of(variables), tools_of(tools)
+        limit = seconds("timeout", timeout)
+        return self._run(RunRequest(code, args, stdin, value, CancelToken(), None, limit, *more))
 
     @abstractmethod
     def _run(self, request: RunRequest) -> Result:
@@ -156,20 +189,30 @@ class Runner(Closing):
         stdin: str | bytes = b"",
         *,
         value: bool = False,
+        variables: Mapping[str, object] | None = None,
+        tools: Tools | None = None,
+        timeout: float | None = None,
     ) -> Result:
         """Run code as `run` does, in a thread of the event loop's executor.
 
-        Cancelling it ends the run. An ``on_ask`` that is a coroutine function runs in this event
-        loop.
+        Cancelling it ends the run. An ``on_ask`` and tools that are coroutine functions run in this
+        event loop.
         """
         import asyncio
 
-        cancel = CancelToken()
-        request = RunRequest(code, args, stdin, value, cancel, asyncio.get_running_loop())
+        more = variables_of(variables), tools_of(tools)
+        limit, loop = seconds("timeout", timeout), asyncio.get_running_loop()
+        return await self._arun(
+            RunRequest(code, args, stdin, value, CancelToken(), loop, limit, *more)
+        )
+
+    async def _arun(self, request: RunRequest) -> Result:
+        import asyncio
+
         try:
             return await asyncio.to_thread(self._run, request)
         finally:
-            cancel.cancel("the run was cancelled")
+            request.cancel.cancel("the run was cancelled")
 
 
 # The configuration of a sandbox: checked as the sandbox is made, and handed on whole.

@@ -19,16 +19,20 @@ from ..._keywords import checked
 from ...results import Result
 from ...sessions.arguments import policy_of
 from ...sessions.base import CALLS, SNAPSHOTS, Tools
+from ..install import Install, install_of
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import cgroup
-from .calls import check_ask, warn_of_held, within
+from .calls import check_ask, told, warn_of_held, within
 from .causes import counts_processes
+from .commands import CommandRequest, SandboxCommands
 from .files import READ, Files, remove_own
+from .guest_files import SandboxFiles
 from .network import reachable
+from .packages import Packages
 from .process import fill_standard
 from .run import run
-from .runner import InFlight, Runner, RunRequest, SandboxConfig
+from .runner import CancelToken, InFlight, Runner, RunRequest, SandboxConfig
 from .setup import (
     CONFINE,
     Setup,
@@ -85,6 +89,8 @@ class Sandbox(Runner):
             finds in the variables of their names.
         log: An `AuditLog`, or the path of one, for the decisions of its guards, as the guest
             reports them (``"source": "guest"``), and for its requests, as the host saw them.
+        install: Packages that the host installs for the code, from wheels; `Install` says also
+            which ones the code of a session may install itself.
 
     Raises:
         SandboxError: A package is not there, or the kernel lacks what it needs, under
@@ -110,6 +116,7 @@ class Sandbox(Runner):
         approvable: Policy | None = None,
         secrets: Iterable[Secret] = (),
         log: AuditLog | str | os.PathLike[str] | None = None,
+        install: Install | Iterable[str] | None = None,
     ) -> None:
         policy_of("policy", policy)
         policy_of("approvable", approvable)
@@ -136,10 +143,16 @@ class Sandbox(Runner):
         if sandlock is not None:
             warn_of_held(on_ask, approvable)
         values = secrets_of(secrets)
+        wanted = install_of(install)
         check_network(sandlock, policy if approvable is None else bound(policy, approvable), values)
         base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
         with contextlib.ExitStack() as failing:
             failing.callback(remove_own, os.getpid(), base)
+            packages = None if wanted is None else Packages(wanted, os.path.dirname(base))
+            if packages is not None:
+                failing.callback(packages.close)
+                self.path = [*self.path, packages.directory]
+            self._packages = packages
             self.directory = Path(base, "work")
             self.directory.mkdir()
             self._files = Files(self.directory)
@@ -161,7 +174,7 @@ class Sandbox(Runner):
             )
             self._setup = Setup(config)
             self._remove = weakref.finalize(
-                self, _remove, os.getpid(), base, self._setup, self._files
+                self, _remove, os.getpid(), base, self._setup, self._files, packages
             )
             failing.pop_all()
         self._workers = Workers(self._setup)
@@ -174,6 +187,13 @@ class Sandbox(Runner):
         closed = "" if self._remove.alive else ", closed"
         return f"<Sandbox in {str(self.directory)!r}: {self.policy._shown()}{closed}>"
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            from ..._near import of_sandbox
+
+            raise AttributeError(of_sandbox(name, dir(self)), name=name, obj=self)
+
     def close(self) -> None:
         """End its runs and processes, and remove its directory. It runs nothing any more.
 
@@ -183,6 +203,32 @@ class Sandbox(Runner):
         for session in list(self._sessions):
             session.close()
         self._remove()
+
+    @property
+    def files(self) -> SandboxFiles:
+        """The files in its directory: to list, open, copy and remove them.
+
+        Example:
+            >>> with Sandbox() as sandbox:
+            ...     sandbox.files.make_dir("data")
+            ...     sandbox.files.exists("data")
+            True
+            True
+        """
+        return SandboxFiles(self._files, self._check_open)
+
+    @property
+    def commands(self) -> SandboxCommands:
+        """Programs, run in its directory as its code would start them."""
+
+        def requested(given: CommandRequest) -> RunRequest:
+            command, stdin, limit = given
+            cancel = CancelToken()
+            return RunRequest("", (), stdin, False, cancel, timeout=limit, command=command)
+
+        return SandboxCommands(
+            lambda given: self._run(requested(given)), lambda given: self._arun(requested(given))
+        )
 
     @checked("Sandbox.write_file")
     def write_file(self, name: str | os.PathLike[str], data: str | bytes) -> None:
@@ -239,8 +285,18 @@ class Sandbox(Runner):
         in_file = not isinstance(code, str)
         text = Path(code).read_text(encoding="utf-8") if in_file else str(code)
         file = os.path.abspath(code) if in_file else "<sandbox>"
+        if self._docker is not None and request.tools:
+            raise ValueError("tools need backend='process': containers do not ask")
         job = config.job(
-            text, file, request.args, value=bool(request.value), cwd=self._cwd, asks=config.asks
+            text,
+            file,
+            request.args,
+            value=bool(request.value),
+            cwd=self._cwd,
+            asks=config.asks,
+            variables=request.variables,
+            tools=told(request.tools),
+            command=request.command,
         )
         with self._in_flight.running(request.cancel), self._files.changes() as changed:
             if self._docker is not None:
@@ -336,6 +392,7 @@ class Sandbox(Runner):
             calls,
             within(on_ask, ask_seconds),
             pending_seconds,
+            {} if self._packages is None else self._packages.tools,
         )
         self._sessions.add(session)
         return session
@@ -405,7 +462,9 @@ def _docker(image: str | None) -> "Docker | None":
     return Docker(image)
 
 
-def _remove(process: int, base: str, setup: Setup, files: Files) -> None:
+def _remove(process: int, base: str, setup: Setup, files: Files, packages: Packages | None) -> None:
     setup.end_all()
     files.close()
     remove_own(process, base)
+    if packages is not None:
+        remove_own(process, packages.directory)

@@ -35,12 +35,14 @@ from ..limits import KILLED
 from ..wire import encode
 from . import copies
 from .calls import Calls, told
+from .commands import CommandRequest, SandboxCommands
 from .decisions import Decisions
 from .exchange import Exchange, outcome
 from .files import Files
+from .guest_files import SandboxFiles
 from .process import ProcessEnded, SandboxError, Worker
 from .review import Change, Review
-from .runner import CancelToken, InFlight, SandboxConfig
+from .runner import CancelToken, InFlight, SandboxConfig, check_size
 from .session_process import Process
 
 #: The time for a step to leave when its session is closed, in seconds.
@@ -71,6 +73,7 @@ class SandboxSession(Session):
         calls: int,
         on_ask: Callable[[AuditDenied], object] | None,
         pending_seconds: float | None,
+        own_tools: dict[str, Callable[..., Any]],
     ) -> None:
         self._questions = questions = Questions(pending_seconds)
         if on_ask is not None:
@@ -82,7 +85,7 @@ class SandboxSession(Session):
         self._job = config.job("", "<session>", session=True, asks=on_ask is not None)
         self._files = files
         self._in_flight = in_flight
-        self._first_tools = tools_of(tools)
+        self._first_tools = {**tools_of(tools), **own_tools}
         self._tools = dict(self._first_tools)
         self._told = told(self._tools)
         usual = config.limits.wall_seconds
@@ -174,13 +177,32 @@ class SandboxSession(Session):
             raise TypeError(str(answer["failed"]))
         return _unpacked(body)
 
+    @property
+    def files(self) -> SandboxFiles:
+        """The files in the directory of its sandbox, as `Sandbox.files`."""
+        return SandboxFiles(self._files, self._check_open)
+
+    @property
+    def commands(self) -> SandboxCommands:
+        """Programs, run as its steps would start them."""
+
+        def requested(given: CommandRequest) -> StepRequest:
+            # The history has its words.
+            request = StepRequest(given.text, None, None, given.timeout, given.stdin)
+            request.command = given.command
+            return request
+
+        return SandboxCommands(
+            lambda given: self._run(requested(given)), lambda given: self._arun(requested(given))
+        )
+
     def diff(self) -> list[Change]:
         """The files that were added, changed and removed since the session began.
 
         Or since `commit`. Links, and all that is no regular file, are left out.
 
         Raises:
-            OSError: The directory had more than 100 MB, or a file cannot be read.
+            OSError: A file cannot be read.
             RuntimeError: The session is closed, or runs a step.
         """
         with self._free():
@@ -200,7 +222,7 @@ class SandboxSession(Session):
             The changes, as `diff` tells them.
 
         Raises:
-            OSError: The directory had more than 100 MB, or a file cannot be read or written.
+            OSError: A file cannot be read or written, or one has more than 100 MB.
             RuntimeError: The session is closed, or runs a step.
             ValueError: A link, or a directory that is one, is in the place of a file.
         """
@@ -214,7 +236,8 @@ class SandboxSession(Session):
             The changes that are no more.
 
         Raises:
-            OSError: The directory had more than 100 MB, or a file cannot be written.
+            OSError: A file cannot be written, or one that has changed was not kept, as 100 MB are.
+                Nothing is put back then.
             RuntimeError: The session is closed, or runs a step.
         """
         with self._free():
@@ -307,6 +330,8 @@ class SandboxSession(Session):
         cancelled: threading.Event | None = None,
         is_held_up: bool = False,
     ) -> Result:
+        given = request.stdin
+        check_size("stdin", given or b"")
         limit = self._seconds if request.timeout is None else request.timeout
         with self._free():
             self._check_process()
@@ -340,9 +365,11 @@ class SandboxSession(Session):
                     place = process.copied(exchange.number)
                 step = encode(
                     "step",
-                    request.variables,
+                    request.variables + (given or b""),
+                    stdin=None if given is None else len(given),
                     number=exchange.number,
                     code=request.code,
+                    command=request.command,
                     step=self._steps,
                     tools=self._told,
                     given=[*request.tools],
@@ -392,11 +419,14 @@ class SandboxSession(Session):
             raise SandboxError(f"the session's process gave no answer: {why}: {self._ways()}")
         return exchange.answer
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the session is closed")
+
     @contextlib.contextmanager
     def _free(self) -> Iterator[None]:
         """Use the process, which no step uses meanwhile."""
-        if self._closed:
-            raise RuntimeError("the session is closed")
+        self._check_open()
         if self._is_foreign:
             raise RuntimeError(FOREIGN)
         if not self._busy.acquire(blocking=False):

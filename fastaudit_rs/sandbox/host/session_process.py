@@ -58,7 +58,7 @@ class Process:
         #: True if a run has left nothing in its worker.
         self.is_clean = False
         #: True if it has a connection for messages.
-        self.speaks = job.asks or not self.is_run
+        self.speaks = job.asks or bool(job.tools) or not self.is_run
         self._given = memoryview(given or b"")
         #: The copies from before the last steps, in order.
         self.copies: list[Copy] = []

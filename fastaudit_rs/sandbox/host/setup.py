@@ -39,7 +39,7 @@ PASSED = ("PATH", "LANG", "LANGUAGE", "LC_*", "TZ")
 PUBLIC = (
     "/etc/timezone",
     *("/usr/share/fonts", "/usr/local/share/fonts", "/usr/share/fontconfig", "/etc/fonts"),
-    *("/etc/mime.types", "/etc/os-release"),
+    *("/etc/mime.types", "/etc/os-release", "/etc/lsb-release", "/etc/debian_version"),
     *("/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu", "/sys/fs/cgroup"),
 )
 

@@ -99,6 +99,12 @@ class HostChannel:
         with self._shielded(), self._sending:
             self._connection.sendall(message)
 
+    def has_command(self) -> bool:
+        """Tell whether a command of the host is there; True where none will come."""
+        if self.is_here:
+            self._read_if_nobody_does()
+        return bool(self._commands) or not self.is_here
+
     def command(self) -> Message:
         """Wait for the host's next command; `EOFError` if the host is gone."""
         self._pump(lambda: bool(self._commands))

@@ -4,9 +4,11 @@ import _io
 import _pickle as pickle
 import _socket
 import atexit
+import binascii
 import contextlib
 import gc
 import json
+import linecache
 import os
 import resource
 import signal
@@ -14,13 +16,28 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import AuditDenied, AuditLog, Policy
 from ..._native import MONITORING, _Child, _Children, _govern
-from ...programs import DENIED, RUNNERS, exit_status, line_of, own_traceback, parts
+from ...programs import (
+    DENIED,
+    RUNNERS,
+    exit_status,
+    explain_semaphores,
+    line_of,
+    own_traceback,
+    parts,
+)
 from ...sessions.forms import TEXT, class_name, message, told
 from ..wire import DENIALS, REPORT, Job
+
+if TYPE_CHECKING:
+    from ...sessions.shown import Shown
+    from .channel import HostChannel
+
+#: PyCF_ALLOW_TOP_LEVEL_AWAIT and CO_COROUTINE, whose modules take long to import.
+_AWAIT, _COROUTINE = 0x2000, 0x80
 
 #: The bytes of the report that are kept for saying that there is no value.
 ERROR = 1 << 12
@@ -104,19 +121,37 @@ def program(
     if job.cwd is not None:
         os.chdir(job.cwd)
     _reseed()
-    ask = None if asked is None else _asking(asked, most)
+    channel = None if asked is None else _channel(asked)
+    ask = None if channel is None or not job.asks else _asking(channel, most)
+    if channel is not None:
+        from .tools import HostTool
+
+        names.update((one["name"], HostTool(channel, one)) for one in job.tools)
+    _remember_lines(job)
     policy.install(monitor_calls=MONITORING, on_denied=tell, on_ask=ask, log=log)
-    status = 0
+    status, shown = 0, _shown(names) if job.value else None
     try:
-        value = _run(job, names)
-        if job.value:
+        if job.command is not None:
+            from .command import start
+
+            status = start(job.command)
+        value = None if job.command is not None else _run(job, names)
+        if shown is not None:
+            shown.add(value)
+            shown.figures()
+            told.write_display(shown.end())
             told.write_value(value)
     except SystemExit as end:
         status = exit_status(end.code)
     except BaseException as error:
         starter = () if job.cwd is None else (job.file,)
-        error.__traceback__ = own_traceback(error, (__file__, *RUNNERS, *starter))
+        error.__traceback__ = own_traceback(error, (__file__, *RUNNERS, *_runners(), *starter))
+        explain_semaphores(error)
         traceback.print_exception(error)
+        if shown is not None:
+            with contextlib.suppress(BaseException):
+                shown.figures()
+                told.write_display(shown.end())
         told.write_error(error, job.file)
         status = DENIED if isinstance(error, AuditDenied) else 1
     value = None
@@ -142,13 +177,49 @@ def in_container() -> NoReturn:
 
 def _run(job: Job, names: dict[str, Any]) -> object:
     """Run the code; return the value of its last expression, if that is wanted."""
-    if not job.value:
-        exec(compile(job.code, job.file, "exec"), names)
-        return None
+    if job.variables:
+        from ...sessions.values import unpack
+
+        names.update(unpack(job.variables, own=True))
+    wanted = job.value
+    compiled = parts(job.code, job.file, flags=_AWAIT, wanted=lambda _: wanted)
+    if any(part.co_flags & _COROUTINE for part in compiled):
+        from ...sessions.step import Loop, awaited
+
+        loop = Loop()
+        try:
+            value = loop.run(awaited(compiled, names))
+        finally:
+            loop.close()
+        return value if wanted else None
     value = None
-    for part in parts(job.code, job.file):
+    for part in compiled:
         value = eval(part, names)
     return value
+
+
+def _runners() -> list[str]:
+    """The files that run code which awaits something at its top level, and another program."""
+    loop = sys.modules.get("asyncio.base_events")
+    step = sys.modules.get(f"{__package__.rpartition('.sandbox')[0]}.sessions.step")
+    command = sys.modules.get(f"{__package__}.command")
+    starters = [] if command is None else command.STARTERS
+    return [str(module.__file__) for module in (loop, step) if module is not None] + [*starters]
+
+
+def _remember_lines(job: Job) -> None:
+    """Have tracebacks show lines of the code, whether or not its file can be read here."""
+    lines = job.code.splitlines(keepends=True)
+    linecache.cache[job.file] = (len(job.code), None, lines, job.file)
+
+
+def _shown(names: dict[str, Any]) -> "Shown":
+    from ...sessions.shown import Shown
+
+    shown = Shown()
+    shown.begin()
+    names["display"] = shown.display
+    return shown
 
 
 def _log(descriptor: int) -> AuditLog:
@@ -157,12 +228,17 @@ def _log(descriptor: int) -> AuditLog:
     return log
 
 
-def _asking(descriptor: int, most: Policy | None) -> Callable[[AuditDenied], object]:
+def _channel(descriptor: int) -> "HostChannel":
     os.set_inheritable(descriptor, False)
     from .channel import HostChannel
+
+    return HostChannel(_socket.socket(fileno=descriptor))
+
+
+def _asking(channel: "HostChannel", most: Policy | None) -> Callable[[AuditDenied], object]:
     from .tools import asking
 
-    return asking(HostChannel(_socket.socket(fileno=descriptor)), most)
+    return asking(channel, most)
 
 
 class _Report:
@@ -193,6 +269,19 @@ class _Report:
             }
             self.write({"error": found})
 
+    def write_display(self, shown: list[dict[str, str | bytes]]) -> None:
+        """Write what the code has shown, as far as there is room."""
+        for most in (len(shown), 0) if shown else ():
+            found = [
+                {
+                    mime: data if isinstance(data, str) else [_base64(data)]
+                    for mime, data in thing.items()
+                }
+                for thing in shown[:most] or [{"text/plain": "(left out: too large)"}]
+            ]
+            if not self.write({"display": found}):
+                return
+
     def write_value(self, value: object) -> None:
         """Write the value if JSON can hold it, else its `repr()`, else why it cannot be told."""
         try:
@@ -208,6 +297,10 @@ class _Report:
         if error:
             data = json.dumps({"value_error": error[: ERROR // 16]}).encode() + b"\n"
             os.write(self._descriptor, data)
+
+
+def _base64(data: bytes) -> str:
+    return binascii.b2a_base64(data, newline=False).decode()
 
 
 def _reseed() -> None:

@@ -4,6 +4,7 @@ import _socket
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -13,8 +14,9 @@ from ...results import Error
 from ...sessions import step
 from ...sessions.forms import message
 from ...sessions.shown import Shown
+from ...sessions.stdin import reader
 from ...sessions.values import pack, packed_value, unpack
-from ..wire import DENIALS, Job
+from ..wire import DENIALS, Command, Job
 from .channel import HostChannel, Message
 from .tools import HostTool, asking
 
@@ -45,8 +47,16 @@ def serve(
     with contextlib.suppress(EOFError, OSError):
         while channel.is_here:
             with contextlib.suppress(KeyboardInterrupt):
-                session.obey(channel.command())
+                session.go_on()
+                if channel.is_here:
+                    session.obey(channel.command())
     return session.status
+
+
+def _starting(words: list[Any], given: bytes | None) -> Callable[[], int]:
+    from .command import start
+
+    return lambda: start(Command(*words), given)
 
 
 class _Steps:
@@ -56,7 +66,9 @@ class _Steps:
         self._child = child
         self._channel = channel
         self._steps = step.StepContext(policy, names, Shown())
-        self._steps.own["display"] = names["display"] = self._steps.shown.display
+        own = {"display": self._steps.shown.display, "input": self._steps.input}
+        self._steps.own.update(own)
+        names.update(own)
         self._names = names
         self._denials = 0
         #: The tools of the host as it told of them, by their names.
@@ -70,6 +82,18 @@ class _Steps:
         self._denials += 1
         if self._denials <= DENIALS and self._channel.is_here:
             self._channel.send("denied", denied=denied.to_dict())
+
+    def go_on(self) -> None:
+        """Let the tasks that steps have started go on until the host says something."""
+        channel = self._channel
+        channel.interruptible = True
+        try:
+            self._steps.loop.run_until(channel.fileno(), channel.has_command)
+        except BaseException:
+            # A task ends by an interrupt, or has broken the loop. The others wait for a step.
+            pass
+        finally:
+            channel.interruptible = False
 
     def obey(self, message: Message) -> None:
         head, body, descriptors = message
@@ -128,15 +152,23 @@ class _Steps:
             if name in head["given"] or self._tools.get(name) != told:
                 self._tools[name] = told
                 self._names[name] = self._steps.own[name] = HostTool(self._channel, told)
+        size = head["stdin"]
+        given = None if size is None else bytes(body[len(body) - size :])
+        body = body[: len(body) - (size or 0)]
         if body:
             self._names.update(unpack(body, own=True))
         del body
+        sys.stdin = reader(given)
+        self._steps.input.begin(given)
         self._channel.take_interrupts()
         outcome = step.Outcome(status=step.INTERRUPTED)
         try:
             self._channel.interruptible = True
             try:
-                outcome = self._steps.outcome(head["code"], head["step"])
+                if head["command"] is None:
+                    outcome = self._steps.outcome(head["code"], head["step"])
+                else:
+                    outcome = self._steps.ended(_starting(head["command"], given))
             finally:
                 self._channel.interruptible = False
         except KeyboardInterrupt:

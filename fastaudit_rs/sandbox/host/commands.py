@@ -1,0 +1,125 @@
+"""Programs that a host runs in a sandbox."""
+
+import os
+import shlex
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from ..._keywords import checked
+from ...results import Result
+from ...sessions.arguments import input_of, seconds
+from ..wire import Command
+
+
+class CommandRequest(NamedTuple):
+    command: Command
+    stdin: bytes
+    timeout: float | None
+
+    @property
+    def text(self) -> str:
+        words = self.command.words
+        return words if isinstance(words, str) else shlex.join(words)
+
+
+class SandboxCommands:
+    r"""Runs programs in a sandbox: `Sandbox.commands`, `SandboxSession.commands`.
+
+    The policy must allow them (``commands``), and a shell for a text; otherwise the result has the
+    denial. Programs of a session run in its working directory, with its variables of the
+    environment; each is a step.
+
+    Example:
+        >>> policy = Policy.preset("sandbox").replace(commands=["/bin/sh"])
+        >>> with Sandbox(policy) as sandbox:
+        ...     ran = sandbox.commands.run("wc -w; exit 3", stdin="one two")
+        ...     ran.stdout, ran.returncode
+        ('2\n', 3)
+    """
+
+    def __init__(
+        self,
+        run: Callable[[CommandRequest], Result],
+        arun: Callable[[CommandRequest], Awaitable[Result]],
+    ) -> None:
+        self._run = run
+        self._arun = arun
+
+    @checked("commands.run")
+    def run(
+        self,
+        command: str | Sequence[str | os.PathLike[str]],
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: str | bytes = b"",
+        timeout: float | None = None,
+    ) -> Result:
+        """Run a program, and wait for it.
+
+        Args:
+            command: The program and its arguments; a text is a command of a shell.
+            cwd: The directory where it begins; the current one of the sandbox or the session by
+                default.
+            env: Variables besides those that code has there.
+            stdin: What it reads from its standard input.
+            timeout: The seconds that it may take; the limit of the sandbox or the session by
+                default.
+
+        Returns:
+            The result. ``returncode`` is 128 and the number of a signal that ended the program, 127
+            if there is no such program, and 77 if the policy denied it.
+
+        Raises:
+            RuntimeError: It is closed, or the session runs a step already.
+            SandboxError: A process that is to run it does not start, or has ended.
+            TypeError: An argument has another type.
+            ValueError: An argument has a wrong value.
+        """
+        return self._run(_request(command, cwd, env, stdin, timeout))
+
+    @checked("commands.run")
+    async def arun(
+        self,
+        command: str | Sequence[str | os.PathLike[str]],
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: str | bytes = b"",
+        timeout: float | None = None,
+    ) -> Result:
+        """Run a program as `run` does, without stopping the event loop. Cancelling it ends it."""
+        return await self._arun(_request(command, cwd, env, stdin, timeout))
+
+
+def _request(
+    command: object, cwd: object, env: object, stdin: str | bytes, timeout: float | None
+) -> CommandRequest:
+    words: list[str] | str
+    if isinstance(command, str):
+        words = _text("command", command)
+    elif isinstance(command, Sequence) and not isinstance(command, (bytes, bytearray, memoryview)):
+        words = [_text("command", word) for word in command]
+    else:
+        kind = type(command).__name__
+        raise TypeError(f"command must be a str or a list of str, not {kind}")
+    if not words or words[0] == "":
+        raise ValueError("command must name a program")
+    if env is not None and not isinstance(env, Mapping):
+        raise TypeError(f"env must be a mapping from names, not {type(env).__name__}")
+    given: dict[str, str] | None = None if env is None else {}
+    for name, value in (env or {}).items():
+        assert given is not None
+        given[_text("env", name)] = _text("env", value)
+    place = None if cwd is None else _text("cwd", cwd)
+    made = Command(words, place, given)
+    return CommandRequest(made, input_of(stdin), seconds("timeout", timeout))
+
+
+def _text(argument: str, given: object) -> str:
+    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(text, str):
+        raise TypeError(f"{argument} must be str, not {type(given).__name__}: write str(…)")
+    if "\0" in text:
+        raise ValueError(f"{argument} must have no null characters")
+    return text

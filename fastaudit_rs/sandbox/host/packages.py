@@ -1,0 +1,149 @@
+"""Packages that the host installs with pip for the code of a sandbox."""
+
+import glob
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+from typing import Any
+
+from ...sessions.cells import INSTALL
+from ..install import Install, name_of, normal, requirement
+from . import copies
+from .files import remove_own
+from .process import SandboxError
+
+#: The packages that one command may name, and the characters of an error that are told.
+MOST, TOLD = 20, 1000
+
+#: The program that runs pip. It starts no other one, as pip does to build a package from source,
+#: which a wheel may ask for by an address. Its arguments are the path of pip, and those of pip.
+_PROGRAM = """
+import runpy, sys
+STARTS = {"subprocess.Popen", "os.posix_spawn", "os.exec", "os.fork", "os.forkpty", "os.system"}
+def refuse(event, _):
+    if event in STARTS:
+        raise PermissionError("nothing of a package runs: it must come as a wheel")
+path, *arguments = sys.argv[1:]
+sys.path[:0] = [path] if path else []
+sys.argv = ["pip", *arguments]
+sys.addaudithook(refuse)
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
+
+_OPTIONS = (
+    *("--only-binary=:all:", "--no-compile", "--no-input", "--disable-pip-version-check"),
+    *("--no-warn-conflicts", "--no-warn-script-location", "--quiet", "--upgrade-strategy"),
+    "only-if-needed",
+)
+
+#: Options of ``%pip install`` that change nothing here.
+_IDLE = {"-q", "--quiet", "-U", "--upgrade", "--no-input", "--disable-pip-version-check"}
+
+
+class Packages:
+    """A directory of packages, which the host fills and the code reads."""
+
+    def __init__(self, wanted: Install, parent: str | None) -> None:
+        self._wanted = wanted
+        self.begin_anew()
+        copies.note(self)
+        self.directory = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-pip-", dir=parent))
+        try:
+            if wanted.packages:
+                self._install(wanted.packages)
+        except BaseException:
+            remove_own(os.getpid(), self.directory)
+            raise
+
+    def begin_anew(self) -> None:
+        self._lock = threading.Lock()
+
+    @property
+    def tools(self) -> dict[str, Any]:
+        """The function that a session's code reaches by ``%pip``, if it may install something."""
+        return {INSTALL: self.demanded} if self._wanted.on_demand else {}
+
+    def demanded(self, text: str) -> str:
+        """Do what ``%pip`` says, and return what a notebook would show."""
+        if type(text) is not str or len(text) > TOLD:
+            raise ValueError(f"%pip takes a text of at most {TOLD} characters")
+        words = shlex.split(text)
+        if not words or words[0] != "install":
+            raise ValueError("%pip can install packages, and nothing else: %pip install NAME")
+        named = [word for word in words[1:] if word not in _IDLE]
+        if not 0 < len(named) <= MOST:
+            raise ValueError(f"%pip install needs the names of 1 to {MOST} packages")
+        for one in named:
+            name = name_of(requirement("%pip install", one))
+            if name not in self._wanted.on_demand:
+                allowed = ", ".join(sorted(self._wanted.on_demand))
+                raise PermissionError(f"{name!r} may not be installed here; these may: {allowed}")
+        self._install(named)
+        return f"Installed {', '.join(named)}"
+
+    def _install(self, named: list[str]) -> None:
+        wanted = self._wanted
+        where = ["--no-cache-dir"] if wanted.cache is None else ["--cache-dir", wanted.cache]
+        env = {**os.environ}
+        if wanted.index is not None:
+            # Not in the arguments, which all users see: an address may have a password.
+            env = {name: value for name, value in env.items() if not name.startswith("PIP_")}
+            env["PIP_CONFIG_FILE"] = os.devnull
+            if os.path.isdir(wanted.index):
+                where += ["--no-index", "--find-links", os.path.abspath(wanted.index)]
+            else:
+                env["PIP_INDEX_URL"] = wanted.index
+        with self._lock, tempfile.TemporaryDirectory(prefix="fastaudit-rs-pip-") as temporary:
+            constraints = os.path.join(temporary, "constraints.txt")
+            with open(constraints, "w", encoding="utf-8") as file:
+                # A package that is there, and maybe imported, stays as it is.
+                file.writelines(f"{line}\n" for line in self._present())
+            options = ["--target", self.directory, "--constraint", constraints, *_OPTIONS]
+            program = [sys.executable, "-I", "-c", _PROGRAM, _bundled()]
+            try:
+                done = subprocess.run(
+                    [*program, "install", *options, *where, "--", *named],
+                    env={**env, "TMPDIR": temporary},
+                    cwd=temporary,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=wanted.timeout,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                raise SandboxError(
+                    f"pip took more than {wanted.timeout:g} s to install {', '.join(named)}"
+                ) from None
+        if done.returncode:
+            lines = done.stderr.decode(errors="replace").strip().splitlines()
+            errors = [line for line in lines if line.startswith("ERROR: ")] or lines[-1:]
+            text = "\n".join(line.removeprefix("ERROR: ") for line in errors)
+            raise SandboxError(f"pip cannot install {', '.join(named)}: {text[:TOLD]}")
+
+    def _present(self) -> list[str]:
+        found = []
+        for one in importlib.metadata.distributions(path=[self.directory]):
+            name, version = one.metadata["Name"] or "", one.version or ""
+            if re.fullmatch(r"[\w.-]+", name) and re.fullmatch(r"[\w.+!]+", version):
+                found.append(f"{normal(name)}=={version}")
+        return found
+
+    def close(self) -> None:
+        remove_own(os.getpid(), self.directory)
+
+
+def _bundled() -> str:
+    """The path of pip, if the interpreter has only the one that it makes environments with."""
+    if importlib.util.find_spec("pip") is not None:
+        return ""
+    ensurepip = importlib.util.find_spec("ensurepip")
+    for place in (ensurepip and ensurepip.submodule_search_locations) or ():
+        for wheel in sorted(glob.glob(os.path.join(place, "_bundled", "pip-*.whl"))):
+            return wheel
+    raise SandboxError("install needs pip: python -m ensurepip installs it")

@@ -1,0 +1,156 @@
+"""Packages that a host installs for the code of a sandbox, and those that the code asks for."""
+
+import os
+import zipfile
+
+import pytest
+
+from fastaudit_rs import Policy, Sandbox
+from fastaudit_rs.sandbox import Install, SandboxError
+from fastaudit_rs.sandbox.host import packages
+
+pytestmark = [pytest.mark.once, pytest.mark.slow]
+
+
+def wheel(directory, name, version="1.0", needs=(), files=()):
+    """Make a wheel of a package with one module, which has the version."""
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(directory / f"{name}-{version}-py3-none-any.whl", "w") as made:
+        made.writestr(f"{name}.py", f"version = {version!r}\n")
+        for path, text in files:
+            made.writestr(path, text)
+        lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+        made.writestr(
+            f"{info}/METADATA", "\n".join([*lines, *(f"Requires-Dist: {one}" for one in needs)])
+        )
+        made.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        made.writestr(f"{info}/RECORD", "")
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("wheels")
+    wheel(directory, "base", "1.0")
+    wheel(directory, "base", "2.0")
+    wheel(directory, "upper", needs=["base"])
+    wheel(directory, "other", needs=["base<2"])
+    # Lines of such a file run where an interpreter takes its directory for one of packages.
+    mark = directory.parent / "ran"
+    wheel(directory, "odd", files=[("odd.pth", f"import os; os.mkdir({str(mark)!r})\n")])
+    source = directory.parent / "source"
+    source.mkdir()
+    (source / "backend.py").write_text(f"import os; os.mkdir({str(mark)!r})")
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
+    wheel(directory, "evil", needs=[f"source @ file://{source}"])
+    (directory / "archive-1.0.tar.gz").write_bytes(b"")
+    return directory
+
+
+def test_packages_from_the_start(index):
+    with Sandbox(install=Install(["upper", "base<2"], index=str(index))) as sandbox:
+        code = "import upper, base; print(base.version, base.__file__)"
+        ran = sandbox.run(code)
+        assert ran.stdout.startswith("1.0 ")
+        file = ran.stdout.split()[1]
+        for act in (f"open({file!r}, 'w')", f"import os; os.unlink({file!r})"):
+            assert sandbox.run(act).violations
+        assert sandbox.run("%pip install base").error.kind == "SyntaxError"
+    assert not os.path.exists(os.path.dirname(file))
+
+
+@pytest.fixture(scope="module")
+def box(index):
+    install = Install(on_demand=["upper", "Other", "odd", "evil", "archive"], index=str(index))
+    with Sandbox(install=install) as made:
+        yield made
+
+
+@pytest.fixture
+def session(box):
+    with box.session() as made:
+        yield made
+
+
+def test_code_installs_what_it_may(session):
+    assert session.run("import upper").error.kind == "ModuleNotFoundError"
+    ran = session.run("%pip install -q upper\nimport upper, base\nbase.version")
+    assert (ran.error, ran.stdout, ran.value) == (None, "Installed upper\n", "2.0")
+    assert session.names == ["upper", "base"]
+    # A package that is there stays, and so one that needs another version cannot come.
+    ran = session.run("try:\n    !pip install other\nexcept Exception as error:\n    print(error)")
+    assert "pip cannot install other" in ran.stdout
+    session.reset()
+    assert session.run("import upper; upper.version").value == "1.0"
+
+
+#: What code may not have pip do, and words of the error.
+REFUSED = {
+    "install base": "'base' may not be installed here; these may: archive, evil, odd, other, upper",
+    "install upper base": "'base' may not be installed here",
+    "install --index-url=http://example.com upper": "is no package",
+    "install -r requirements.txt": "is no package",
+    "install -e .": "is no package",
+    "install ./upper": "is no package",
+    "install upper@file:///tmp/upper": "is no package",
+    "install 'upper @ https://example.com/upper.whl'": "is no package",
+    "install https://example.com/upper.whl": "is no package",
+    "install upper.whl": "'upper-whl' may not be installed",
+    "install 'upper; python_version > 3'": "is no package",
+    "install 'upper\u0301'": "is no package",
+    "install": "needs the names of 1 to 20 packages",
+    "install " + "upper " * 21: "needs the names of 1 to 20 packages",
+    "install 'upper": "No closing quotation",
+    "uninstall upper": "can install packages, and nothing else",
+    "install " + "x" * 2000: "at most 1000 characters",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_code_may_not_install(session, monkeypatch, text):
+    monkeypatch.setattr(packages.subprocess, "run", None)
+    ran = session.run(f"%pip {text}")
+    assert not ran.success and REFUSED[text] in ran.error.message
+
+
+def test_nothing_of_a_package_runs(session, index):
+    for name in ("evil", "archive"):
+        ran = session.run(f"%pip install {name}")
+        assert f"pip cannot install {name}" in ran.error.message
+    assert session.run("%pip install odd\nimport odd").success
+    assert not (index.parent / "ran").exists()
+
+
+def test_a_session_without_packages(shared):
+    with shared.session() as session:
+        message = session.run("%pip install upper").error.message
+        assert "the host installs packages (Sandbox(install=…))" in message
+    with Policy().session() as session:
+        assert "the host installs packages" in session.run("!pip install upper").error.message
+
+
+def test_what_a_host_cannot_install(index):
+    with pytest.raises(SandboxError, match="pip cannot install nosuch: .*nosuch"):
+        Sandbox(install=Install(["nosuch"], index=str(index)))
+
+
+#: Wrong arguments of a host.
+WRONG = (
+    (lambda: Sandbox(install="upper"), TypeError, "write \\['upper'\\]"),
+    (lambda: Sandbox(install=3), TypeError, "install must be packages or Install"),
+    (lambda: Install([3]), TypeError, "a package must be a str, not int"),
+    (lambda: Install(["../x"]), ValueError, "'../x' is no package"),
+    (lambda: Install(["--pre"]), ValueError, "'--pre' is no package"),
+    (lambda: Install(on_demand=["a>1"]), ValueError, "must be a name alone"),
+    (lambda: Install(index="/none"), ValueError, "an address or a directory of wheels"),
+    (lambda: Install(timeout=0), ValueError, "timeout must be positive"),
+)
+
+
+@pytest.mark.parametrize(("use", "error", "match"), WRONG)
+def test_wrong_arguments(use, error, match):
+    with pytest.raises(error, match=match):
+        use()

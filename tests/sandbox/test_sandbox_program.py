@@ -1,0 +1,153 @@
+"""A run has what a step of a session has: values, tools, a limit, `await`, what it shows."""
+
+import asyncio
+import os
+import re
+import sys
+import time
+
+import pytest
+
+from fastaudit_rs import Policy, Sandbox
+
+
+@pytest.fixture(scope="module")
+def box():
+    with Sandbox() as made:
+        yield made
+
+
+def test_tracebacks_have_source_lines(box, tmp_path):
+    code = "def f():\n    1 / 0\nf()"
+    (tmp_path / "program.py").write_text(code)
+    for program in (code, tmp_path / "program.py"):
+        ran = box.run(program)
+        assert "line 2, in f\n    1 / 0\n" in ran.error.traceback == ran.stderr
+    assert "\n    a b\n" in box.run("a b").stderr
+
+
+def test_variables(box):
+    numpy = pytest.importorskip("numpy")
+    given = {"x": [1, {"a"}], "y": numpy.arange(3)}
+    assert box.run("print(x, y.sum())", variables=given).stdout == "[1, {'a'}] 3\n"
+    with pytest.raises(TypeError, match="variables"):
+        box.run("1", variables={"x": object()})
+    with pytest.raises(ValueError, match="variables must have at most 64 MB, not 65 MB"):
+        box.run("1", variables={"x": b"x" * (65 << 20)})
+
+
+def price(item: str) -> float:
+    return {"tea": 3.5}[item]
+
+
+async def aprice(item: str) -> float:
+    await asyncio.sleep(0.01)
+    return price(item)
+
+
+def test_tools(box):
+    tools = {"price": price, "aprice": aprice}
+    assert box.run("price('tea'), await aprice('tea')", value=True, tools=tools).value == [3.5, 3.5]
+    assert box.run("print(price('salt'))", tools=tools).error.kind == "KeyError"
+    code = "import threading\nt = threading.Thread(target=lambda: print(price('tea')))\nt.start()"
+    assert box.run(code, tools=tools).stdout == "3.5\n"
+    assert box.run("price").error.kind == "NameError"
+    ran = asyncio.run(box.arun("await aprice('tea')", value=True, tools=tools))
+    assert ran.value == 3.5
+    code = "for _ in range(1001): price('tea')"
+    assert "more than 1000 calls" in str(box.run(code, tools=tools).error)
+    with pytest.raises(TypeError, match="tools must be a mapping"):
+        box.run("1", tools=[price])
+
+
+def test_a_time_limit_of_its_own(box):
+    ran = box.run("while True: pass", timeout=0.3)
+    assert (ran.killed_by, ran.duration < 5) == ("wall_seconds", True)
+    ran = box.run("wait(); print(1)", tools={"wait": lambda: time.sleep(0.6)}, timeout=0.3)
+    assert (ran.killed_by, ran.stdout) == ("wall_seconds", "")
+    with pytest.raises(ValueError, match="timeout must be positive"):
+        box.run("1", timeout=0)
+
+
+def test_await_at_the_top_level(box):
+    code = """
+import asyncio
+async def late():
+    await asyncio.sleep(9)
+task = asyncio.create_task(late())
+print(await asyncio.sleep(0.01, "done"))
+"""
+    assert box.run(code).stdout == "done\n"
+    assert box.run("import asyncio\nawait asyncio.sleep(0, 3)", value=True).value == 3
+    ran = box.run("import asyncio\nasync def f():\n    raise KeyError(1)\nawait f()")
+    assert (ran.error.kind, ran.error.line) == ("KeyError", 3)
+    assert ran.stderr.count("File") == 2
+    assert box.run("import asyncio\nasyncio.run(asyncio.sleep(0))").error is None
+
+
+def test_what_a_run_shows(box):
+    pytest.importorskip("matplotlib")
+    code = "import matplotlib.pyplot as plt\nplt.plot([1])\ndisplay({'text/html': '<p>'}, raw=True)"
+    shown = box.run(code, value=True).display
+    assert [sorted(one) for one in shown] == [["text/html"], ["image/png", "text/plain"]]
+    assert shown[1]["image/png"].startswith(b"\x89PNG")
+    assert box.run(f"{code}\n1 / 0", value=True).display[0] == {"text/html": "<p>"}
+    assert box.run("import matplotlib.pyplot as plt\nplt.plot([1])").display == []
+
+
+#: What code that has got around its guard may say of what it has shown, and what comes of it.
+FORGED = {
+    '{"display": 1}': [],
+    '{"display": [1, {"a": 2, "b": [1], "c": ["%"], "d": ["eA=="], "e": "f"}]}': [
+        {},
+        {"d": b"x", "e": "f"},
+    ],
+}
+
+
+@pytest.mark.parametrize("line", FORGED)
+def test_forged_displays(line):
+    from fastaudit_rs.sandbox.host.run import told
+
+    assert told(line.encode() + b"\n")["display"] == FORGED[line]
+
+
+def test_a_policy_holds_for_it(make_sandbox):
+    sandbox = make_sandbox(Policy())
+    ran = sandbox.run("await go()", tools={"go": aprice})
+    assert ran.error.kind == "TypeError"
+    ran = sandbox.run("import asyncio\nawait asyncio.sleep(0)\nopen('/x', 'w')")
+    assert (ran.returncode, ran.violations[0].path) == (77, "/x")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors have notes from Python 3.11 on")
+def test_locks_of_processes(box):
+    code = "import multiprocessing\nmultiprocessing.Lock()"
+    needs = "the host allows it with write=['.', '/dev/shm']"
+    assert needs in box.run(code).error.traceback
+    with box.session() as session:
+        assert needs in session.run(code).for_model()
+
+
+def test_the_name_of_the_system(box):
+    """pip asks for it, and fails if it may not read it."""
+    paths = ("/etc/os-release", "/etc/lsb-release", "/etc/debian_version")
+    for path in filter(os.path.exists, paths):
+        assert box.run(f"open({path!r}).read()").success
+
+
+#: Names of other packages' sandboxes, and what the error names.
+OTHERS = {
+    "run_code": "here it is run() or session().run()",
+    "copy_to_runtime": "here it is files.upload()",
+    "kill": "here it is close()",
+    "list_file": "did you mean 'list_files'?",
+    "zzz": "no attribute 'zzz'",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_names_that_people_look_for(box, name):
+    with pytest.raises(AttributeError, match=re.escape(OTHERS[name])):
+        getattr(box, name)
+    assert not hasattr(box, name)
