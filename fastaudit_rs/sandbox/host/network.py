@@ -78,7 +78,7 @@ def is_local(network: bool | Network) -> bool:
         return not network
     if network.hosts is None or network.lookup:
         return False
-    return all(map(is_here, network.hosts))
+    return all(_parts(host)[0] is not None and is_here(host) for host in network.hosts)
 
 
 def sockets(network: bool | Network) -> list[str]:

@@ -18,9 +18,11 @@ from ..limits import Limits
 from ..secrets import Secret
 from ..wire import Job
 from . import copies
+from .watcher import Steps, begun, driven
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import Future
 
 
 # Cancelling runs from other threads: by a cancelled `arun`, and by closing.
@@ -142,10 +144,10 @@ class Runner(Closing):
             RuntimeError: It is closed, or was closed meanwhile, which ends the run.
             SandboxError: A process that is to run it does not start, or ends by itself.
         """
-        return self._run(RunRequest(code, args, stdin, value, CancelToken()))
+        return driven(self._run(RunRequest(code, args, stdin, value, CancelToken())))
 
     @abstractmethod
-    def _run(self, request: RunRequest) -> Result:
+    def _run(self, request: RunRequest) -> Steps[Result]:
         """Run code in the place that it has."""
 
     @checked("Sandbox.arun")
@@ -157,7 +159,7 @@ class Runner(Closing):
         *,
         value: bool = False,
     ) -> Result:
-        """Run code as `run` does, in a thread of the event loop's executor.
+        """Run code as `run` does, without stopping the event loop; its executor is left to others.
 
         Cancelling it ends the run. An ``on_ask`` that is a coroutine function runs in this event
         loop.
@@ -167,9 +169,12 @@ class Runner(Closing):
         cancel = CancelToken()
         request = RunRequest(code, args, stdin, value, cancel, asyncio.get_running_loop())
         try:
-            return await asyncio.to_thread(self._run, request)
+            return await asyncio.wrap_future(self._begun(request))
         finally:
             cancel.cancel("the run was cancelled")
+
+    def _begun(self, request: RunRequest) -> "Future[Result]":
+        return begun(self._run(request))
 
 
 # The configuration of a sandbox: checked as the sandbox is made, and handed on whole.

@@ -39,6 +39,7 @@ from .process import ProcessEnded, SandboxError, Worker
 from .review import Change, Review
 from .runner import CancelToken, InFlight, SandboxConfig
 from .session_process import Process
+from .watcher import Steps, begun, driven
 
 #: The time for a step to leave when its session is closed, in seconds.
 PATIENCE = 3.0
@@ -119,7 +120,7 @@ class SandboxSession(Session):
         return f"<session in a sandbox, {state}>"
 
     def _run(self, request: StepRequest) -> Result:
-        return self._step(request, self._loop)
+        return driven(self._step(request, self._loop))
 
     async def _arun(
         self,
@@ -129,9 +130,7 @@ class SandboxSession(Session):
     ) -> Result:
         loop = asyncio.get_running_loop()
         cancelled = stopped or threading.Event()
-        work = asyncio.ensure_future(
-            asyncio.to_thread(self._step, request, lambda: loop, on_output, cancelled)
-        )
+        work = asyncio.wrap_future(begun(self._step(request, lambda: loop, on_output, cancelled)))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -300,7 +299,7 @@ class SandboxSession(Session):
         loop: Callable[[], asyncio.AbstractEventLoop],
         on_output: Callable[[Output], None] | None = None,
         cancelled: threading.Event | None = None,
-    ) -> Result:
+    ) -> Steps[Result]:
         size = len(request.variables)
         if size > VARIABLES:
             raise ValueError(
@@ -342,7 +341,7 @@ class SandboxSession(Session):
                     tools=self._told,
                     given=[*request.tools],
                 )
-                self._watch(exchange, step, place, cancelled)
+                yield from self._watch(exchange, step, place, cancelled)
             result = self._result(exchange)
             result = replace(result, changed=changed, duration=time.monotonic() - begun)
             result = worker.with_requests(result, are_over=False)
@@ -375,7 +374,7 @@ class SandboxSession(Session):
         self._check_process()
         exchange = self._exchanged(self._seconds)
         place = self._process.copied(exchange.number) if kind == "copy" else None
-        self._watch(exchange, encode(kind, number=exchange.number, **told), place)
+        driven(self._watch(exchange, encode(kind, number=exchange.number, **told), place))
         if exchange.answer is None:
             why = exchange.broken or "it ended, or took too long"
             raise SandboxError(f"the session's process gave no answer: {why}: {self._ways()}")
@@ -424,7 +423,7 @@ class SandboxSession(Session):
         message: bytes,
         place: socket.socket | None,
         cancelled: threading.Event | None = None,
-    ) -> None:
+    ) -> Steps[None]:
         """Send a message, with the place of a copy, and watch until the answer is there."""
         with self._in_flight.running(self._cancel):
             self._exchange = exchange
@@ -432,7 +431,7 @@ class SandboxSession(Session):
                 if cancelled is not None and cancelled.is_set():
                     exchange.stop("interrupt")
                 self._process.channel.send(message, place)
-                exchange.watch()
+                yield exchange
             finally:
                 self._exchange = None
                 exchange.finish()
