@@ -356,11 +356,15 @@ class Network:
         lookup: True if the names of hosts that may be reached may be looked up.
         max_connections: The number of sockets that may be connected at a time under one guard;
             ``None`` for any number.
+        http: The requests that may be made to the hosts that these name, each a method, a host and
+            a path: ``'GET api.example.com/v1/*'``. ``*`` is any method, in a path one segment, and
+            at its end all below. Other hosts are held to none. A sandbox reads the requests; under
+            a guard without one these hosts are not reached.
 
     Raises:
         TypeError: An argument has the wrong type; the message names it.
-        ValueError: A value is not a host, port or path; the message names it and the accepted
-            values.
+        ValueError: A value is not a host, port, path or request; the message names it and the
+            accepted values.
     """
 
     def __new__(
@@ -373,6 +377,7 @@ class Network:
         unix: Iterable[_Path] | None = (),
         lookup: bool = True,
         max_connections: int | None = None,
+        http: Iterable[str] = (),
     ) -> Network: ...
     hosts: Final[tuple[str, ...] | None]
     """The hosts that may be reached; ``None`` for all."""
@@ -388,6 +393,8 @@ class Network:
     """True if the names of hosts that may be reached may be looked up."""
     max_connections: Final[int | None]
     """The number of sockets that may be connected at a time; ``None`` for any number."""
+    http: Final[tuple[str, ...]]
+    """The requests that may be made to the hosts that these name."""
 
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
 
@@ -848,6 +855,15 @@ class Policy:
         """Return the rule that denies connecting to a host by its name, without looking it up.
 
         The name is in lower case, without a dot at its end.
+        """
+
+    def _holds_requests(self, host: str, port: int, /) -> bool:
+        """Return whether the requests to a host are held to ``Network.http``."""
+
+    def _request(self, host: str, port: int, method: str, path: str, /) -> str | None:
+        """Return the path of a request in the form in which it was judged, if it may be made.
+
+        The host, a name in lower case or an address, is one of ``Network.http``.
         """
 
     def explain(

@@ -25,7 +25,8 @@ class Request:
             connection.
         received: The same of the answer.
         verdict: ``"allowed"``, or ``"denied"``: nothing was sent then.
-        rule: The field of the policy that denied it; ``None`` if none did.
+        rule: The field of the policy that denied it, ``"secrets"`` where a secret would have been
+            sent without TLS; ``None`` if none did.
         error: The reason that an allowed request failed on the way; ``None`` if it did not.
         time: The time when it began, in seconds since the epoch.
         duration: The time that it took, in seconds, up to its end or that of the run.

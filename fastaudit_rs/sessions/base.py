@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeAlias, TypeVar
 
 from .._answers import Answer
 from .._keywords import checked
+from .._threads import in_thread
 from ..pending import Granted, Pending
 from ..results import Result
 from .arguments import input_of, seconds, text_of, tools_of, variables_of
@@ -111,13 +112,19 @@ class StepRequest:
 
 
 class Closing(ABC):
-    """Closes at the end of a ``with`` statement."""
+    """Closes at the end of a ``with`` statement, and of ``async with``, which stops no loop."""
 
     def __enter__(self: _Self) -> _Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    async def __aenter__(self: _Self) -> _Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await in_thread(self.close)
 
     @abstractmethod
     def close(self) -> None:
@@ -392,12 +399,6 @@ class Session(Closing):
     @abstractmethod
     def close(self) -> None:
         """End it. A step that runs is ended. It runs nothing any more."""
-
-    async def __aenter__(self: _Self) -> _Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await asyncio.to_thread(self.close)
 
 
 class Stream(AsyncIterator[Output]):

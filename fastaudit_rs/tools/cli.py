@@ -336,6 +336,7 @@ def _network(
         unix=_both(before.unix, new.unix),
         lookup=before.lookup or new.lookup,
         max_connections=None if "network.max_connections" in exceeded else before.max_connections,
+        http=before.http,
     )
 
 

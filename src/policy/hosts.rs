@@ -109,6 +109,26 @@ impl HostRule {
         [vec![self], nets].concat()
     }
 
+    /// Returns whether some host may be one of both.
+    pub fn may_meet(&self, other: &Self) -> bool {
+        let of_each = |one: &Pattern, other: &Pattern| match (one, other) {
+            (Pattern::Any, _) => true,
+            (Pattern::Net(net), Pattern::Net(inner)) => net.contains(inner),
+            (Pattern::Name(own), Pattern::Name(name)) => own == name,
+            (Pattern::Below(own), Pattern::Below(name)) if own == name => true,
+            (Pattern::Below(own), Pattern::Name(name) | Pattern::Below(name)) => {
+                name.strip_suffix(own.as_str()).is_some_and(|rest| rest.ends_with('.'))
+            }
+            _ => false,
+        };
+        let meet = |one: &Pattern, other: &Pattern| of_each(one, other) || of_each(other, one);
+        let ports = match (self.ports, other.ports) {
+            (Some(own), Some(ports)) => own.has(ports.0) || ports.has(own.0),
+            _ => true,
+        };
+        ports && meet(&self.pattern, &other.pattern)
+    }
+
     /// Returns whether the destination is one of these hosts, whatever the port.
     pub fn matches(&self, to: &Destination<'_>) -> bool {
         match (&self.pattern, to) {
@@ -161,4 +181,12 @@ pub enum Destination<'a> {
     Name(&'a str),
     /// An address; that of an IPv4 host is an IPv4 address.
     Address(IpAddr),
+}
+
+impl<'a> Destination<'a> {
+    /// A host in its plain form, as an address if it is one.
+    pub fn of(host: &'a str) -> Self {
+        host.parse()
+            .map_or(Self::Name(host), |address: IpAddr| Self::Address(address.to_canonical()))
+    }
 }

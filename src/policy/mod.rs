@@ -18,6 +18,7 @@ pub mod learn;
 pub mod network;
 pub mod operation;
 pub mod packages;
+pub mod requests;
 pub mod rules;
 pub mod rules_02;
 pub mod sql;

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use super::hosts::HostRule;
 pub use super::hosts::{Destination, Ports, plain_name};
+use super::requests::{self, RequestRule};
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::path::{self, Base};
 use crate::policy::files::places::Roots;
@@ -30,6 +31,8 @@ pub struct NetworkRules {
     pub lookup: bool,
     /// The number of sockets that may be connected at a time.
     pub max_connections: Option<u32>,
+    /// The requests that may be made to the hosts that these name; others are held to none.
+    pub http: Vec<String>,
 }
 
 impl Default for NetworkRules {
@@ -43,6 +46,7 @@ impl Default for NetworkRules {
             unix: Where::Below(Vec::new()),
             lookup: true,
             max_connections: None,
+            http: Vec::new(),
         }
     }
 }
@@ -91,10 +95,12 @@ pub enum Part {
     Unix,
     Lookup,
     MaxConnections,
+    /// The requests are held to rules, and nobody reads them here.
+    Http,
 }
 
 impl Part {
-    pub const EACH: [Self; 8] = [
+    pub const EACH: [Self; 9] = [
         Self::All,
         Self::Hosts,
         Self::Block,
@@ -103,6 +109,7 @@ impl Part {
         Self::Unix,
         Self::Lookup,
         Self::MaxConnections,
+        Self::Http,
     ];
 
     /// Its name, as a field of a policy.
@@ -116,6 +123,7 @@ impl Part {
             Self::Unix => "network.unix",
             Self::Lookup => "network.lookup",
             Self::MaxConnections => "network.max_connections",
+            Self::Http => "network.http",
         }
     }
 }
@@ -196,6 +204,7 @@ pub struct HostRules {
     abstract_names: Option<Vec<Vec<u8>>>,
     /// The places of Unix sockets; `None` for all.
     unix: Option<Roots>,
+    http: Vec<RequestRule>,
 }
 
 impl HostRules {
@@ -228,6 +237,7 @@ impl HostRules {
                 ),
             },
             unix,
+            http: rules.http.iter().filter_map(|text| RequestRule::parse(text).ok()).collect(),
         }
     }
 
@@ -299,18 +309,42 @@ impl HostRules {
         let is_it = |host: &&HostRule| {
             host.matches(to) || names.iter().any(|name| host.matches(&Destination::Name(name)))
         };
-        let Some(hosts) = &self.hosts else {
+        let may = if let Some(hosts) = &self.hosts {
+            let mut known = hosts.iter().filter(is_it).peekable();
+            if known.peek().is_none() {
+                return Some(Part::Hosts);
+            }
+            known.any(|host| host.ports.map_or_else(is_usual, |ports| ports.has(port)))
+        } else {
             let mut beside = self.beside_ports.iter().filter(is_it);
-            let may =
-                is_usual() || beside.any(|host| host.ports.is_some_and(|ports| ports.has(port)));
-            return (!may).then_some(Part::Ports);
+            is_usual() || beside.any(|host| host.ports.is_some_and(|ports| ports.has(port)))
         };
-        let mut known = hosts.iter().filter(is_it).peekable();
-        if known.peek().is_none() {
-            return Some(Part::Hosts);
+        if !may {
+            return Some(Part::Ports);
         }
-        let may = known.any(|host| host.ports.map_or_else(is_usual, |ports| ports.has(port)));
-        (!may).then_some(Part::Ports)
+        // Nobody who asks here reads the requests.
+        let mut by_names = names.iter().map(|name| Destination::Name(name));
+        let is_held =
+            self.holds_requests(to, port) || by_names.any(|name| self.holds_requests(&name, port));
+        is_held.then_some(Part::Http)
+    }
+
+    /// Returns whether the requests to a destination are held to rules.
+    pub fn holds_requests(&self, to: &Destination<'_>, port: u16) -> bool {
+        self.http.iter().any(|rule| rule.is_for(to, port))
+    }
+
+    /// Returns the normal path of a request that may be made to a destination with such rules.
+    pub fn request(
+        &self,
+        to: &Destination<'_>,
+        port: u16,
+        method: &str,
+        path: &str,
+    ) -> Option<String> {
+        let path = requests::normal(path)?;
+        let mut rules = self.http.iter().filter(|rule| rule.is_for(to, port));
+        rules.any(|rule| rule.allows(method, &path)).then_some(path)
     }
 
     /// Returns whether the code may listen at this address of the machine.

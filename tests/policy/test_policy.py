@@ -286,6 +286,7 @@ class TestToml:
             unix=st.none() | PATHS,
             lookup=st.booleans(),
             max_connections=st.none() | st.integers(0, 2**32 - 1),
+            http=st.lists(st.sampled_from(["GET a.org/v1/*", "* [::1]:80/*/x"])),
         ),
         commands=st.booleans() | st.lists(st.from_regex(r"/?[a-z]+", fullmatch=True)),
     )
@@ -344,6 +345,10 @@ class TestToml:
             ("[network]\nports = [0.5]", r"network.ports\[0\] must be a port from 0 to 65535 or"),
             ("[network]\nports = 80", 'network.ports must be "any" or an array of ports, not int'),
             ("[network]\nlookup = 1", "network.lookup must be true or false, not integer"),
+            (
+                '[network]\nhttp = ["a.org/"]',
+                r"network.http\[0\] must be a method, a host and",
+            ),
             ("[network]\nmax_connections = -1", 'network.max_connections must be "unlimited" or'),
             ("[network]\nunix = ['']", r"network.unix\[0\] must not be empty"),
             ("max_bytes = true", 'max_bytes must be "unlimited", a number of bytes or a size'),

@@ -34,6 +34,16 @@ class TestLint:
             'commands[2]: there is no program "/no/such/program"',
         ]
 
+    def test_requests(self):
+        hosts = ["a.org", "*.b.org:443", "10.0.0.0/8"]
+        good = ["GET a.org:80/", "GET x.b.org/*", "* *.b.org:443/*", "GET 10.1.1.1/"]
+        bad = ["GET c.org/", "GET b.org/", "GET x.b.org:80/", "GET 11.1.1.1/"]
+        policy = Policy(network=Network(hosts=hosts, http=[*good, *bad]))
+        assert policy.lint() == [
+            *(f'network.http[{4 + at}]: hosts has no host of "{bad[at]}"' for at in range(4)),
+            "network.http: a sandbox alone reads requests; without one its hosts are not reached",
+        ]
+
     def test_other_fields(self):
         policy = Policy(
             protect=["x"],

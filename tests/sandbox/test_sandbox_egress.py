@@ -288,9 +288,18 @@ for descriptor in (-1, 200):
         ("good.test", {"hosts": ["good.test"], "block": ["127.0.0.0/8"]}, 403),
         ("good.test", {"hosts": ["good.test"], "block": ["198.18.0.0/15"]}, 200),
         ("localhost", {"hosts": ["good.test", "localhost"]}, 200),
+        ("localhost", {"hosts": ["localhost"]}, 200),
         ("a.missing.test", {"hosts": ["*.missing.test"]}, 502),
     ],
-    ids=["into this network", "by request", "blocked", "usual address", "here", "missing"],
+    ids=[
+        "into this network",
+        "by request",
+        "blocked",
+        "usual address",
+        "here",
+        "here alone",
+        "missing",
+    ],
 )
 def test_names(make_sandbox, site, host, network, status):
     """Those below a wildcard lead into no private network, and none to a blocked address."""
@@ -298,7 +307,8 @@ def test_names(make_sandbox, site, host, network, status):
     ran = sandbox.run(getting(site, "here", host), value=True)
     assert len(site.seen) == ran.success == (status == 200), ran.stderr
     assert ran.success or str(status) in ran.stderr
-    [request] = ran.requests or [None] * (host == "localhost")
+    [request] = ran.requests
+    assert request.host == host
     if status == 403:
         rule = "network.block" if "block" in network else "network.hosts"
         assert (request.host, request.status, request.rule) == (host, None, rule)

@@ -169,14 +169,50 @@ get("https://good.test:{site.port}/5", X_Key=key).read()
     def test_in_the_clear_where_the_host_says_so(self, made, monkeypatch):
         monkeypatch.setattr(socket, "getaddrinfo", resolver({"good.test": "127.0.0.1"}))
         with served() as site:
-            for host, value in (("good.test", None), ("http://good.test", VALUE)):
+            url = f"http://good.test:{site.port}/"
+            code = f"{GET}\nget({url!r}, X_Key=os.environ['KEY']).read()"
+            for host in ("good.test", "http://good.test"):
                 secret = Secret("KEY", hosts=[host], value=VALUE)
-                code = (
-                    f"{GET}\nget('http://good.test:{site.port}/', X_Key=os.environ['KEY']).read()"
-                )
-                assert made(site, secret, names=["good.test"]).run(code).success
-                sent = site.seen[-1][2]["x-key"]
-                assert sent == value or (value is None and VALUE not in sent)
+                ran = made(site, secret, names=["good.test"]).run(code)
+                if host == "good.test":
+                    # A placeholder in the clear is a mistake, and somebody says so.
+                    assert "403" in ran.stderr and site.seen == []
+                    assert told(ran) == [("good.test", "GET", "/", None, "secrets")]
+                    assert str(ran.requests[0]).endswith("/: denied by secrets")
+            assert [each[2]["x-key"] for each in site.seen] == [VALUE]
+
+    @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "http://localhost"])
+    @pytest.mark.parametrize("named", ["localhost", "127.0.0.1"])
+    def test_of_this_machine(self, host, named):
+        """Its names are one host, and what is sent to it goes over no wire: it needs no TLS."""
+        with served() as site, served() as other:
+            places = [f"{named}:{site.port}", f"{named}:{other.port}"]
+            secret = Secret("KEY", hosts=[f"{host}:{site.port}"], value=VALUE)
+            policy = LOOSE.replace(network=Network(hosts=places))
+            code = f"{GET}\nfor place in {places!r}: get(f'http://{{place}}/', X=os.environ['KEY'])"
+            with Sandbox(policy, secrets=[secret]) as sandbox:
+                ran = sandbox.run(code)
+            assert ran.success, ran.stderr
+            assert site.seen[0][2]["x"] == VALUE and VALUE not in other.seen[0][2]["x"]
+        assert told(ran) == [(named, "GET", "/", 200, None)] * 2
+
+    @pytest.mark.slow
+    def test_of_this_machine_with_tls(self, monkeypatch, tmp_path):
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("localhost", "127.0.0.1").configure_cert(context)
+        with served(tls=context) as site:
+            secret = Secret("KEY", hosts=["localhost"], value=VALUE)
+            hosts = [f"{host}:{site.port}" for host in ("localhost", "127.0.0.1")]
+            policy = LOOSE.replace(network=Network(hosts=hosts))
+            with Sandbox(policy, secrets=[secret]) as sandbox:
+                for host in ("localhost", "127.0.0.1"):
+                    url = f"https://{host}:{site.port}/"
+                    ran = sandbox.run(f"{GET}\nget({url!r}, X=os.environ['KEY'])")
+                    assert ran.success, ran.stderr
+            assert [each[2]["x"] for each in site.seen] == [VALUE] * 2
 
     @pytest.mark.slow
     def test_no_server_that_is_not_verified(self, made, site):
@@ -254,6 +290,64 @@ for at, _, names in os.walk("."):
     ran = sandbox.run(code, value=True)
     assert site.seen[0][2]["x-key"] == VALUE, ran.stderr
     assert ran.value == [[], True, True], ran.stderr
+
+
+class TestRules:
+    """Rules for requests by method and path."""
+
+    def test_are_held_over_tls(self, made, site):
+        network = Network(
+            hosts=[f"{name}:{site.port}" for name in ("good.test", "other.test")],
+            http=["GET good.test/v1/*"],
+        )
+        code = f"""{GET}
+found = []
+for url in ("https://good.test:{site.port}/v1/a", "https://good.test:{site.port}/v2"):
+    try:
+        found.append(get(url).status)
+    except urllib.error.HTTPError as error:
+        found.append(error.read().decode())
+[*found, get("https://other.test:{site.port}/v2", {ANY}).status]
+"""
+        with Sandbox(LOOSE.replace(network=network)) as sandbox:
+            ran = sandbox.run(code, value=True)
+        assert ran.value is not None, ran.stderr
+        assert ran.value[0] == ran.value[2] == 200 and "denied by network.http" in ran.value[1]
+        assert told(ran) == [
+            ("good.test", "GET", "/v1/a", 200, None),
+            ("good.test", "GET", "/v2", None, "network.http"),
+            ("other.test", None, None, None, None),
+        ]
+
+    def test_without_somebody_who_reads_requests(self, site):
+        """Nothing is sent where there is no proxy."""
+        rules = Network(hosts=["localhost"], http=["GET localhost/*"])
+        policy = LOOSE.replace(network=rules)
+        code = f"import urllib.request as u; u.urlopen('http://localhost:{site.port}/')"
+        with Sandbox(policy, confine="audit") as sandbox:
+            ran = sandbox.run(code)
+        assert {denied.rule for denied in ran.violations} == {"network.http"}
+        assert "a sandbox alone reads" in ran.violations[0].hint and site.seen == []
+
+    @pytest.mark.parametrize("network", [True, Network(hosts=["*"])], ids=["all", "hosts"])
+    def test_hold_whatever_answers_may_open(self, network, monkeypatch):
+        monkeypatch.setattr(socket, "getaddrinfo", resolver({"good.test": "127.0.0.1"}))
+        with served() as site:
+            rules = Network(hosts=["good.test"], http=["GET good.test/v1"])
+            more = LOOSE.replace(network=network)
+            code = f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/v2')"
+            policy = LOOSE.replace(network=rules)
+            with Sandbox(policy, on_ask=lambda denied: "guard", approvable=more) as sandbox:
+                assert "403" in sandbox.run(code).stderr
+            assert site.seen == []
+
+    def test_need_a_package(self, monkeypatch):
+        for name in [name for name in sys.modules if name.startswith(EGRESS)]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, "trustme", None)
+        rules = Network(hosts=["good.test"], http=["GET good.test/*"])
+        with pytest.raises(SandboxError, match="network.http needs trustme"):
+            Sandbox(LOOSE.replace(network=rules))
 
 
 class TestSecret:

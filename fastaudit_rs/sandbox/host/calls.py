@@ -4,6 +4,7 @@ import asyncio
 import builtins
 import concurrent.futures
 import contextlib
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Mapping
@@ -105,12 +106,12 @@ class Calls:
         budget.begin()
         self._running: set[concurrent.futures.Future[Any]] = set()
 
-    def obey(self, head: dict[str, Any], body: memoryview) -> None:
-        """Call the tool, or the ``on_ask``, that a message asks for."""
+    def obey(self, head: dict[str, Any], body: memoryview) -> Callable[[], None] | None:
+        """Start the tool, or the ``on_ask``, that a message asks for; or return what calls it."""
         is_ask = head["kind"] == "ask"
         number, name = head.get("id"), "on_ask" if is_ask else head.get("name")
         if type(number) is not int or type(name) is not str:
-            return
+            return None
         function = self._on_ask if is_ask else self._tools.get(name)
         # One that is interrupted may call tools as it ends.
         call = _Call(number, name, ends=not (is_ask or self._is_stopped()))
@@ -130,11 +131,19 @@ class Calls:
                 if is_ask and self._is_held_up:
                     raise RuntimeError(HELD_UP)
                 self._start(call, function, args, kwargs, is_ask)
-                return
+                return None
+        except Exception as error:
+            self._fail(call, error, is_ask)
+            return None
+        called = functools.partial(function, *args, **kwargs)
+        return functools.partial(self._call, call, called, is_ask)
+
+    def _call(self, call: _Call, function: Callable[[], Any], is_ask: bool) -> None:
+        try:
             self.thread = None if is_ask else threading.get_ident()
             try:
                 with self.thinking if is_ask else contextlib.nullcontext():
-                    value = function(*args, **kwargs)
+                    value = function()
             finally:
                 self.thread = None
         except Exception as error:

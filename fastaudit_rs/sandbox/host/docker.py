@@ -23,9 +23,10 @@ from ..wire import REPORT, Job
 from . import network as sandbox_network
 from .files import Disk
 from .process import SandboxError
-from .run import INTERVAL, told
+from .run import told
 from .runner import RunRequest, SandboxConfig
 from .setup import Setup, existing
+from .watcher import INTERVAL
 
 #: The place where a container finds its job.
 PLACE = "/fastaudit-rs"

@@ -2,10 +2,10 @@
 
 import contextlib
 import math
-import selectors
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ... import AuditDenied
@@ -87,22 +87,22 @@ class Exchange(ProcessWatch):
         # It may be ending just now, and so have closed its connection.
         self._kill_at = min(self._kill_at, time.monotonic() + GRACE)
 
-    def _look(self, selector: selectors.BaseSelector) -> None:
-        super()._look(selector)
+    def _look(self, seconds: float) -> None:
+        super()._look(seconds)
         now = time.monotonic()
         if now > self._kill_at:
             self._kill()
         elif now > self._interrupt_at:
             self._interrupt()
 
-    def _obey(self, head: dict[str, Any], body: memoryview, size: int) -> None:
+    def _obey(self, head: dict[str, Any], body: memoryview, size: int) -> Callable[[], None] | None:
         kind = head["kind"]
         if kind in ("done", "answer"):
             if head.get("number") == self.number:
                 self.answer = head, body
         elif kind in ("call", "ask"):
             if self.calls is not None:
-                self.calls.obey(head, body)
+                return self.calls.obey(head, body)
         elif kind == "copied":
             process, number = head.get("process"), head.get("number")
             for copy in self.process.copies:
@@ -112,6 +112,7 @@ class Exchange(ProcessWatch):
             self._denials_left -= size
             with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
                 self.violations.append(AuditDenied.from_dict(head["denied"]))
+        return None
 
     def _kill(self) -> None:
         if self.was_killed:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ... import AuditDenied, Policy
 from ..._keywords import checked
+from ..._threads import in_thread
 from ...results import Result
 from ...sessions.arguments import count, policy_of
 from ...sessions.base import CALLS, SNAPSHOTS, Closing, Tools
@@ -213,7 +214,7 @@ class SandboxManager(Closing):
         tools: Tools | None = None,
         timeout: float | None = None,
     ) -> Result:
-        """Run code as `run` does, in a thread of the loop's executor. Cancelling ends the run."""
+        """Run code as `run` does, without stopping the event loop. Cancelling ends the run."""
         environment = self._environment(name)
         began = time.time()
         result = await environment.sandbox.arun(
@@ -267,6 +268,32 @@ class SandboxManager(Closing):
         )
         session._noted = environment.noted
         return session
+
+    @checked("SandboxManager.session")
+    async def asession(
+        self,
+        name: str,
+        *,
+        tools: Tools | None = None,
+        timeout: float | None = None,
+        undo_depth: int = 1,
+        snapshots: int = SNAPSHOTS,
+        calls: int = CALLS,
+        on_ask: Callable[[AuditDenied], object] | None = None,
+        ask_seconds: float | None = None,
+    ) -> "SandboxSession":
+        """Make a session as `session` does, without stopping the event loop meanwhile."""
+        return await in_thread(
+            self.session,
+            name,
+            tools=tools,
+            timeout=timeout,
+            undo_depth=undo_depth,
+            snapshots=snapshots,
+            calls=calls,
+            on_ask=on_ask,
+            ask_seconds=ask_seconds,
+        )
 
     def history(self, name: str) -> Sequence[HistoryEntry]:
         """The last runs and steps in an environment, in the order in which they ended.

@@ -55,8 +55,21 @@ def has_name(host: str) -> bool:
     return any(addresses is None for addresses, _ in _reached(host))
 
 
-def is_named(network: bool | Network) -> bool:
-    return isinstance(network, Network) and any(map(has_name, network.hosts or ()))
+def is_carried(network: bool | Network, *, has_secrets: bool = False) -> bool:
+    """Return whether the host connects for the code, which the kernel lets reach nothing then.
+
+    It does for hosts with names, and where it puts something into requests, or judges them.
+    """
+    if not isinstance(network, Network):
+        return False
+    is_named = any(_parts(host)[0] is None for host in network.hosts or ())
+    return is_named or has_secrets or bool(network.http)
+
+
+def is_here(host: str) -> bool:
+    """Return whether a host of a policy is this machine, which nothing outside of it reaches."""
+    addresses = [(each or "*").strip("[]") for each, _ in _reached(host)]
+    return all(each != "*" and ipaddress.ip_network(each).is_loopback for each in addresses)
 
 
 def is_local(network: bool | Network) -> bool:
@@ -65,8 +78,7 @@ def is_local(network: bool | Network) -> bool:
         return not network
     if network.hosts is None or network.lookup:
         return False
-    hosts = [(addresses or "").strip("[]") for addresses, _ in map(_parts, network.hosts)]
-    return all(host != "*" and host and ipaddress.ip_network(host).is_loopback for host in hosts)
+    return all(_parts(host)[0] is not None and is_here(host) for host in network.hosts)
 
 
 def sockets(network: bool | Network) -> list[str]:

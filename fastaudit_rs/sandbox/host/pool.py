@@ -1,6 +1,7 @@
 """Processes of a sandbox that are started in advance, for many short runs."""
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +11,9 @@ from ...sessions.arguments import count
 from ..wire import COMMON
 from . import copies
 from .process import Worker
-from .run import INTERVAL
 from .runner import CancelToken, InFlight, Runner, RunRequest
 from .setup import Setup, Workers, WorkerSource
+from .watcher import Steps, Watched, nudge
 
 
 class Pool(Runner):
@@ -24,7 +25,7 @@ class Pool(Runner):
 
     def __init__(
         self,
-        run: Callable[[RunRequest, WorkerSource], Result],
+        run: Callable[[RunRequest, WorkerSource, Watched], Steps[Result]],
         setup: Setup,
         size: int,
         preload: Iterable[str],
@@ -63,31 +64,70 @@ class Pool(Runner):
         self._starter.shutdown()
         self._workers.close()
 
-    def _run(self, request: RunRequest) -> Result:
+    def _run(self, request: RunRequest) -> Steps[Result]:
         with self._in_flight.running(request.cancel):
-            return self._run_in(request, self._worker)
+            room = _Room(self._room, request.cancel)
+            used: list[Worker] = []
+            workers = functools.partial(self._worker, used)
+            try:
+                return (yield from self._run_in(request, workers, room))
+            finally:
+                if room.is_taken:
+                    self._make_room(used)
 
     @contextlib.contextmanager
-    def _worker(self, cancel: CancelToken) -> Iterator[Worker]:
-        """A worker, as soon as fewer runs than there may be have one."""
-        while not self._room.acquire(timeout=INTERVAL):
-            cancel.check()
-        is_usable = False
-        try:
-            with self._workers.worker(cancel) as worker:
-                yield worker
-                is_usable = worker.is_alive
-        finally:
-            if is_usable:
-                self._room.release()
-            else:
-                # A pool that is closed starts no other one.
-                with contextlib.suppress(RuntimeError):
-                    self._starter.submit(self._replace)
+    def _worker(self, used: list[Worker], cancel: CancelToken) -> Iterator[Worker]:
+        with self._workers.worker(cancel) as worker:
+            used.append(worker)
+            yield worker
+
+    def _make_room(self, used: list[Worker]) -> None:
+        if all(worker.is_alive for worker in used):
+            self._room.release()
+            nudge()
+        else:
+            # A pool that is closed starts no other one.
+            with contextlib.suppress(RuntimeError):
+                self._starter.submit(self._replace)
 
     def _replace(self) -> None:
         """Start a worker in the place of one that has ended."""
         try:
             self._workers.start()
         finally:
-            self._room.release()
+            self._make_room([])
+
+
+class _Room:
+    """Waits until fewer runs than there may be have a worker."""
+
+    is_called = False
+
+    def __init__(self, room: threading.Semaphore, cancel: CancelToken) -> None:
+        self._room, self._cancel = room, cancel
+        self.is_taken = False
+        self._error: BaseException | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_taken or self._error is not None
+
+    def begin(self, *, is_apart: bool) -> None:
+        self.look(0)
+
+    def fileno(self) -> int:
+        return -1
+
+    def look(self, seconds: float) -> None:
+        try:
+            self._cancel.check()
+            self.is_taken = self.is_taken or self._room.acquire(timeout=seconds)
+        except BaseException as error:
+            self._error = error
+
+    def call(self) -> None:
+        """Do nothing: it has no functions of the host."""
+
+    def end(self) -> None:
+        if self._error is not None:
+            raise self._error

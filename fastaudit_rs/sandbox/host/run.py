@@ -8,6 +8,8 @@ import selectors
 import signal
 import time
 from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -28,9 +30,7 @@ from .process import SandboxError
 from .runner import CancelToken, RunRequest, SandboxConfig
 from .session_process import Process
 from .setup import WorkerSource
-
-#: The time between looks at a process, in seconds.
-INTERVAL = 0.05
+from .watcher import INTERVAL, Steps
 
 #: The time for a worker to end by itself, in seconds.
 PATIENCE = 1.0
@@ -66,6 +66,10 @@ class ProcessWatch(ABC):
         self.killed_by: str | None = None
         #: The reason, if the process sent what is no message.
         self.broken = ""
+        self._heard_last: deque[bytes] = deque()
+        #: A function of the host that the code waits for.
+        self._call: Callable[[], None] | None = None
+        self._error: BaseException | None = None
 
     def text(self, name: str) -> str:
         return self.found[name].decode(errors="replace")
@@ -75,66 +79,98 @@ class ProcessWatch(ABC):
         """End it for a limit, or for another reason. False if it is over."""
 
     @abstractmethod
-    def _obey(self, head: dict[str, Any], body: memoryview, size: int) -> None:
-        """Do what a message asks for."""
+    def _obey(self, head: dict[str, Any], body: memoryview, size: int) -> Callable[[], None] | None:
+        """Do what a message asks for; return what takes as long as a function of the host does."""
 
     def _on_broken(self) -> None:
         """Read no more messages, after something that is none."""
         self.process.channel.close()
 
-    def watch(self) -> None:
-        """Watch it to its end: there is an answer then, or the process has ended."""
-        begun = time.monotonic()
-        disk = Disk(self._config.base, self._config.limits.disk)
+    def begin(self, *, is_apart: bool) -> None:
         process = self.process
-        caught: BaseException | None = None
-        with contextlib.closing(disk), selectors.PollSelector() as selector:
-            for descriptor in process.pipes:
-                selector.register(descriptor, selectors.EVENT_READ)
-            selector.register(process.worker.control, selectors.EVENT_READ)
-            if process.stdin is not None:
-                selector.register(process.stdin, selectors.EVENT_WRITE)
-            if process.speaks:
-                selector.register(process.channel, selectors.EVENT_READ)
-            while self.answer is None and process.status is None:
-                try:
-                    self._look(selector)
-                    self._cancel.check()
-                    now = time.monotonic()
-                    if now - begun - self._thought() > self._seconds:
-                        self.stop("wall_seconds")
-                    if now - begun > INTERVAL and disk.is_over(process.worker.pid):
-                        self.stop("disk", 0)
-                except BaseException as error:
-                    # The host's own: a function of its, or its user. It ends first.
-                    if caught is not None:
-                        process.end()
-                    caught = caught or error
-                    self.stop("interrupt")
+        self._is_apart = is_apart
+        self._begun = time.monotonic()
+        self._disk = Disk(self._config.base, self._config.limits.disk)
+        # One descriptor stands for all of them.
+        self._selector = selector = selectors.DefaultSelector()
+        for descriptor in process.pipes:
+            selector.register(descriptor, selectors.EVENT_READ)
+        selector.register(process.worker.control, selectors.EVENT_READ)
+        if process.stdin is not None:
+            selector.register(process.stdin, selectors.EVENT_WRITE)
+        if process.speaks:
+            selector.register(process.channel, selectors.EVENT_READ)
+
+    def fileno(self) -> int:
+        found = getattr(self._selector, "fileno", None)
+        return -1 if found is None else int(found())
+
+    @property
+    def is_over(self) -> bool:
+        """True if there is an answer, or the process has ended."""
+        return self.answer is not None or self.process.status is not None
+
+    def look(self, seconds: float) -> None:
+        with self._caught():
+            self._look(seconds)
+            self._cancel.check()
+            now = time.monotonic()
+            if now - self._begun - self._thought() > self._seconds:
+                self.stop("wall_seconds")
+            if now - self._begun > INTERVAL and self._disk.is_over(self.process.worker.pid):
+                self.stop("disk", 0)
+
+    @property
+    def is_called(self) -> bool:
+        return self._call is not None
+
+    def call(self) -> None:
+        with self._caught():
+            while (call := self._call) is not None:
+                self._call = None
+                call()
+                self._obey_all()
+
+    @contextlib.contextmanager
+    def _caught(self) -> Iterator[None]:
+        """End it by an error of the host's own, which is raised at the end."""
+        try:
+            yield
+        except BaseException as error:
+            # A function of the host, or its user.
+            if self._error is not None:
+                self.process.end()
+            self._error = self._error or error
+            self.stop("interrupt")
+
+    def end(self) -> None:
+        process = self.process
+        self._selector.close()
+        self._disk.close()
         if self.calls is not None:
             self.calls.end()
-            caught = caught or self.calls.raised
+            self._error = self._error or self.calls.raised
         if process.status is not None and not process.is_lost:
             process.settle()
         for name, data in process.drained():
             self._take(name, data)
         if self.pieces is not None:
             self.pieces.end()
-        if caught is not None:
-            raise caught
+        if self._error is not None:
+            raise self._error
 
     def _thought(self) -> float:
         """The seconds in which answers were waited for."""
         return 0.0 if self.calls is None else self.calls.thinking.seconds()
 
-    def _look(self, selector: selectors.BaseSelector) -> None:
-        process = self.process
+    def _look(self, seconds: float) -> None:
+        process, selector = self.process, self._selector
         if process.speaks and not self.broken:
             is_pending = process.channel.flush()
             wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_pending else 0)
             if selector.get_key(process.channel).events != wanted:
                 selector.modify(process.channel, wanted)
-        for key, events in selector.select(INTERVAL):
+        for key, events in selector.select(seconds):
             if key.fileobj is process.channel:
                 if events & selectors.EVENT_READ and not self._heard():
                     selector.unregister(process.channel)
@@ -157,13 +193,23 @@ class ProcessWatch(ABC):
                 self._messages += 1
                 if self._messages > self.most_messages:
                     raise Broken(f"it sent more than {self.most_messages} messages in a step")
-                if self.answer is None:
-                    with contextlib.suppress(Malformed):
-                        self._obey(*decode(message), len(message))
+                self._heard_last.append(message)
+                self._obey_all()
         except Broken as error:
             self.broken = str(error)
             return False
         return True
+
+    def _obey_all(self) -> None:
+        """Obey what was heard, up to a call that may take long, if that is not for this thread."""
+        while self._heard_last and self._call is None:
+            message = self._heard_last.popleft()
+            if self.answer is None:
+                with contextlib.suppress(Malformed):
+                    self._call = self._obey(*decode(message), len(message))
+            if self._call is not None and not self._is_apart:
+                call, self._call = self._call, None
+                call()
 
     def _take(self, name: Any, data: bytes) -> None:
         is_report = name == "report"
@@ -185,14 +231,15 @@ class Run(ProcessWatch):
             self.process.worker.kill()
         return True
 
-    def _obey(self, head: dict[str, Any], body: memoryview, size: int) -> None:
+    def _obey(self, head: dict[str, Any], body: memoryview, size: int) -> Callable[[], None] | None:
         if head["kind"] in ("ask", "call") and self.calls is not None:
-            self.calls.obey(head, body)
+            return self.calls.obey(head, body)
+        return None
 
-    def result(self, begun: float) -> Result:
+    def result(self, begun: float) -> Steps[Result]:
         """Watch it to its end. The worker is ended if it cannot be used again."""
         process, worker = self.process, self.process.worker
-        self.watch()
+        yield self
         returncode = -signal.SIGKILL if process.status is None else process.status
         if process.is_lost or self.killed_by is not None:
             ended = worker.end(PATIENCE if self.killed_by is None else 0)
@@ -221,7 +268,7 @@ def run(
     job: Job,
     request: RunRequest,
     on_ask: Ask | None,
-) -> Result:
+) -> Steps[Result]:
     """Run a job in a child of a worker, to its end. An error ends the worker."""
     decisions = None if config.log is None else Decisions(config.log)
     with contextlib.ExitStack() as stack:
@@ -250,7 +297,7 @@ def run(
                     watched.stop,
                     is_held_up=held_up,
                 )
-            result = watched.result(begun)
+            result = yield from watched.result(begun)
         except BaseException:
             worker.end()
             raise

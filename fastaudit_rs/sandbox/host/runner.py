@@ -21,9 +21,11 @@ from ..limits import Limits
 from ..secrets import Secret
 from ..wire import Command, Job
 from . import copies
+from .watcher import Steps, begun, driven
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import Future
 
 
 # Cancelling runs from other threads: by a cancelled `arun`, and by closing.
@@ -175,10 +177,11 @@ class Runner(Closing):
         """
         more = variables_of(variables), tools_of(tools)
         limit = seconds("timeout", timeout)
-        return self._run(RunRequest(code, args, stdin, value, CancelToken(), None, limit, *more))
+        request = RunRequest(code, args, stdin, value, CancelToken(), None, limit, *more)
+        return driven(self._run(request))
 
     @abstractmethod
-    def _run(self, request: RunRequest) -> Result:
+    def _run(self, request: RunRequest) -> Steps[Result]:
         """Run code in the place that it has."""
 
     @checked("Sandbox.arun")
@@ -193,7 +196,7 @@ class Runner(Closing):
         tools: Tools | None = None,
         timeout: float | None = None,
     ) -> Result:
-        """Run code as `run` does, in a thread of the event loop's executor.
+        """Run code as `run` does, without stopping the event loop; its executor is left to others.
 
         Cancelling it ends the run. An ``on_ask`` and tools that are coroutine functions run in this
         event loop.
@@ -210,9 +213,12 @@ class Runner(Closing):
         import asyncio
 
         try:
-            return await asyncio.to_thread(self._run, request)
+            return await asyncio.wrap_future(self._begun(request))
         finally:
             request.cancel.cancel("the run was cancelled")
+
+    def _begun(self, request: RunRequest) -> "Future[Result]":
+        return begun(self._run(request))
 
 
 # The configuration of a sandbox: checked as the sandbox is made, and handed on whole.

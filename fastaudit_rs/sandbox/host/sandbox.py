@@ -6,6 +6,7 @@ enforce the limits and the part of the same policy that it can.
 """
 
 import contextlib
+import functools
 import os
 import tempfile
 import weakref
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ... import AuditDenied, AuditLog, Policy
 from ..._keywords import checked
+from ..._threads import apart, in_thread
 from ...results import Result
 from ...sessions.arguments import policy_of
 from ...sessions.base import CALLS, SNAPSHOTS, Tools
@@ -46,8 +48,11 @@ from .setup import (
     existing,
     kernel,
 )
+from .watcher import Steps, Watched, driven
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from .docker import Docker
     from .pool import Pool
     from .session import SandboxSession
@@ -227,7 +232,8 @@ class Sandbox(Runner):
             return RunRequest("", (), stdin, False, cancel, timeout=limit, command=command)
 
         return SandboxCommands(
-            lambda given: self._run(requested(given)), lambda given: self._arun(requested(given))
+            lambda given: driven(self._run(requested(given))),
+            lambda given: self._arun(requested(given)),
         )
 
     @checked("Sandbox.write_file")
@@ -280,7 +286,13 @@ class Sandbox(Runner):
         if not self._remove.alive:
             raise RuntimeError("the sandbox is closed")
 
-    def _run(self, request: RunRequest, workers: WorkerSource | None = None) -> Result:
+    def _run(
+        self,
+        request: RunRequest,
+        workers: WorkerSource | None = None,
+        room: Watched | None = None,
+    ) -> Steps[Result]:
+        """Run code; `room` is waited for before it takes one of these workers."""
         config, code = self._config, request.code
         in_file = not isinstance(code, str)
         text = Path(code).read_text(encoding="utf-8") if in_file else str(code)
@@ -299,13 +311,21 @@ class Sandbox(Runner):
             command=request.command,
         )
         with self._in_flight.running(request.cancel), self._files.changes() as changed:
+            if room is not None:
+                yield room
             if self._docker is not None:
                 result = self._docker.run(self._setup, job, request)
             else:
                 ask = within(self._on_ask, self._ask_seconds)
                 source = workers or self._workers.worker
-                result = run(config, source, job, request, ask)
+                result = yield from run(config, source, job, request, ask)
         return replace(result, changed=changed)
+
+    def _begun(self, request: RunRequest) -> "Future[Result]":
+        if self._docker is None:
+            return super()._begun(request)
+        # A container is waited for.
+        return apart(functools.partial(driven, self._run(request)), "container")
 
     def pool(self, size: int, preload: Iterable[str] = ()) -> "Pool":
         """Processes that are started in advance, for many short runs.
@@ -327,6 +347,10 @@ class Sandbox(Runner):
         from .pool import Pool
 
         return Pool(self._run, self._setup, size, preload)
+
+    async def apool(self, size: int, preload: Iterable[str] = ()) -> "Pool":
+        """Make a pool as `pool` does, without stopping the event loop."""
+        return await in_thread(self.pool, size, preload)
 
     @checked("Sandbox.session")
     def session(
@@ -396,6 +420,39 @@ class Sandbox(Runner):
         )
         self._sessions.add(session)
         return session
+
+    @checked("Sandbox.session")
+    async def asession(
+        self,
+        *,
+        tools: Tools | None = None,
+        timeout: float | None = None,
+        undo_depth: int = 1,
+        snapshots: int = SNAPSHOTS,
+        calls: int = CALLS,
+        on_ask: Callable[[AuditDenied], object] | None = None,
+        ask_seconds: float | None = None,
+    ) -> "SandboxSession":
+        """Make a session as `session` does, without stopping the event loop meanwhile.
+
+        Example:
+            >>> import asyncio
+            >>> async def main():
+            ...     async with Sandbox() as sandbox, await sandbox.asession() as session:
+            ...         return (await session.arun("6 * 7")).value
+            >>> asyncio.run(main())
+            42
+        """
+        return await in_thread(
+            self.session,
+            tools=tools,
+            timeout=timeout,
+            undo_depth=undo_depth,
+            snapshots=snapshots,
+            calls=calls,
+            on_ask=on_ask,
+            ask_seconds=ask_seconds,
+        )
 
     def explain(self) -> dict[str, str]:
         """Return the rings (guard, kernel, container) that hold each field and each limit.

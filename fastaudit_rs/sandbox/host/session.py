@@ -44,6 +44,7 @@ from .process import ProcessEnded, SandboxError, Worker
 from .review import Change, Review
 from .runner import CancelToken, InFlight, SandboxConfig, check_size
 from .session_process import Process
+from .watcher import Steps, begun, driven
 
 #: The time for a step to leave when its session is closed, in seconds.
 PATIENCE = 3.0
@@ -127,7 +128,7 @@ class SandboxSession(Session):
         return f"<session in a sandbox, {state}>"
 
     def _run(self, request: StepRequest) -> Result:
-        return self._step(request, self._loop, is_held_up=is_loop_here())
+        return driven(self._step(request, self._loop, is_held_up=is_loop_here()))
 
     async def _arun(
         self,
@@ -137,9 +138,7 @@ class SandboxSession(Session):
     ) -> Result:
         loop = asyncio.get_running_loop()
         cancelled = stopped or threading.Event()
-        work = asyncio.ensure_future(
-            asyncio.to_thread(self._step, request, lambda: loop, on_output, cancelled)
-        )
+        work = asyncio.wrap_future(begun(self._step(request, lambda: loop, on_output, cancelled)))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -329,7 +328,7 @@ class SandboxSession(Session):
         on_output: Callable[[Output], None] | None = None,
         cancelled: threading.Event | None = None,
         is_held_up: bool = False,
-    ) -> Result:
+    ) -> Steps[Result]:
         given = request.stdin
         check_size("stdin", given or b"")
         limit = self._seconds if request.timeout is None else request.timeout
@@ -375,7 +374,7 @@ class SandboxSession(Session):
                     given=[*request.tools],
                 )
                 try:
-                    self._watch(exchange, step, place, cancelled)
+                    yield from self._watch(exchange, step, place, cancelled)
                 finally:
                     if asked.is_over and process.copies and not exchange.was_undone:
                         exchange.was_undone = process.go_back()
@@ -413,7 +412,7 @@ class SandboxSession(Session):
         self._check_process()
         exchange = self._exchanged(self._seconds)
         place = self._process.copied(exchange.number) if kind == "copy" else None
-        self._watch(exchange, encode(kind, number=exchange.number, **told), place)
+        driven(self._watch(exchange, encode(kind, number=exchange.number, **told), place))
         if exchange.answer is None:
             why = exchange.broken or "it ended, or took too long"
             raise SandboxError(f"the session's process gave no answer: {why}: {self._ways()}")
@@ -465,7 +464,7 @@ class SandboxSession(Session):
         message: bytes,
         place: socket.socket | None,
         cancelled: threading.Event | None = None,
-    ) -> None:
+    ) -> Steps[None]:
         """Send a message, with the place of a copy, and watch until the answer is there."""
         with self._in_flight.running(self._cancel):
             self._exchange = exchange
@@ -473,7 +472,7 @@ class SandboxSession(Session):
                 if cancelled is not None and cancelled.is_set():
                     exchange.stop("interrupt")
                 self._process.channel.send(message, place)
-                exchange.watch()
+                yield exchange
             finally:
                 self._exchange = None
                 exchange.finish()

@@ -73,18 +73,24 @@ class Setup:
             more += public()
         bundle = Path(config.base, "certificates.pem")
         self._secrets: Secrets | None = None
-        if config.secrets:
+        #: True if the host carries the connections.
+        self.is_carried = config.kernel is not None and sandbox_network.is_carried(
+            held.network, has_secrets=bool(config.secrets)
+        )
+        if self.is_carried and (config.secrets or _http(held)):
             from .egress import secrets as egress_secrets
 
             more.append(str(bundle))
             self._secrets = egress_secrets.Secrets(config.secrets, bundle)
-        self.policy = _with(policy, more, directory)._told_in(
-            "sandbox", _as_written(policy, directory)
-        )
+        #: The rules of the network for the host that carries it. It reads the requests, and the
+        #: guard does not: for that their hosts are like others.
+        self._network = held.network
+        written = _as_written(policy, directory)
+        if self.is_carried:
+            policy, held = map(_without_http, (policy, held))
+        self.policy = _with(policy, more, directory)._told_in("sandbox", written)
         #: The policy that the kernel holds: answers may open more than the guard lets through.
         self._held = self.policy if approvable is None else _with(held, more, directory)
-        #: True if the host carries the connections, as it does for hosts with names.
-        self.is_carried = config.kernel is not None and sandbox_network.is_named(held.network)
         self._closed = False
         self.begin_anew()
         copies.note(self)
@@ -128,7 +134,7 @@ class Setup:
         """Return the proxy, which is started with the first process."""
         from .egress.proxy import Proxy
 
-        network = self._held.network
+        network = self._network
         assert isinstance(network, Network)
         with self._lock:
             if self._closed:
@@ -270,7 +276,22 @@ def bound(policy: Policy, up_to: Policy) -> Policy:
     return policy.replace(**changes)
 
 
+def _http(policy: Policy) -> tuple[str, ...]:
+    return policy.network.http if isinstance(policy.network, Network) else ()
+
+
+def _without_http(policy: Policy) -> Policy:
+    network = policy.network
+    if not isinstance(network, Network) or not network.http:
+        return policy
+    _, fields = network.__getnewargs_ex__()
+    return policy.replace(network=Network(**{**fields, "http": ()}))
+
+
 def _bound_network(own: bool | Network, more: bool | Network) -> bool | Network:
+    if more is True and isinstance(own, Network) and own.http:
+        # Its requests stay held to rules.
+        more = Network(listen=True, unix=None)
     if own is True or more is True:
         return True
     if own is False or more is False:
@@ -283,6 +304,7 @@ def _bound_network(own: bool | Network, more: bool | Network) -> bool | Network:
         unix=_either(own.unix, more.unix),
         lookup=own.lookup or more.lookup,
         max_connections=own.max_connections,
+        http=_either(own.http, more.http) or (),
     )
 
 
@@ -298,17 +320,23 @@ def _both(own: bool | tuple[str, ...], more: bool | tuple[str, ...]) -> bool | l
 
 def check_network(kernel: Any, policy: Policy, secrets: Sequence["Secret"]) -> None:
     """Check that the host can carry the network of a policy, with its secrets."""
-    is_named = sandbox_network.is_named(policy.network)
-    if kernel is not None and is_named and find_spec("h11") is None:
+    network = policy.network
+    is_carried = sandbox_network.is_carried(network, has_secrets=bool(secrets))
+    if kernel is not None and is_carried and find_spec("h11") is None:
         raise SandboxError(
             "a network that names hosts needs h11: pip install 'fastaudit-rs[sandbox]'"
+        )
+    if kernel is not None and _http(policy) and find_spec("trustme") is None:
+        raise SandboxError(
+            "network.http needs trustme, to read requests over TLS: "
+            "pip install 'fastaudit-rs[secrets]'"
         )
     if not secrets:
         return
     names = [secret.name for secret in secrets]
     if len({*names}) < len(names):
         raise ValueError(f"secrets must differ by their names: {', '.join(names)}")
-    if not is_named:
+    if not isinstance(network, Network) or not network.hosts:
         raise ValueError(
             "secrets need a policy that names hosts: network=Network(hosts=['api.example.com'])"
         )

@@ -5,6 +5,7 @@ use super::stricter;
 use crate::policy::hosts::HostRule;
 use crate::policy::network::{NetworkRules, Ports};
 use crate::policy::packages::{self, no_package};
+use crate::policy::requests::RequestRule;
 use crate::policy::written::spec::{Imports, NetworkUse, OnViolation, Spec};
 use crate::policy::written::values::{Choice, SpecError, Where};
 use crate::policy::written::values::{Switch, Switches};
@@ -128,6 +129,12 @@ const HOSTS: Items = Items {
     problem: |host| HostRule::parse(host).err().map(|problem| not(problem, host)),
 };
 
+const REQUESTS: Items = Items {
+    many: "requests",
+    one: "a request",
+    problem: |text| RequestRule::parse(text).err().map(|problem| not(problem, text)),
+};
+
 /// The fields of a policy, in the order in which they are written.
 pub static FIELDS: [Field<Spec>; 15] = [
     field("write", FieldKind::Places(at!(Spec.write), PATHS)),
@@ -157,7 +164,7 @@ pub static IMPORTS: [Field<Imports>; 2] = [
         .compared(|new, old| !stricter::are_within(&old.block, &new.block)),
 ];
 
-pub static NETWORK: [Field<NetworkRules>; 7] = [
+pub static NETWORK: [Field<NetworkRules>; 8] = [
     field("hosts", FieldKind::Places(at!(NetworkRules.hosts), HOSTS))
         .compared(stricter::has_more_hosts),
     field("block", FieldKind::Names(at!(NetworkRules.block), HOSTS))
@@ -167,6 +174,8 @@ pub static NETWORK: [Field<NetworkRules>; 7] = [
     field("unix", FieldKind::Places(at!(NetworkRules.unix), SOCKETS)),
     field("lookup", FieldKind::Flag(at!(NetworkRules.lookup))),
     field("max_connections", FieldKind::Count(at!(NetworkRules.max_connections))),
+    field("http", FieldKind::Names(at!(NetworkRules.http), REQUESTS))
+        .compared(stricter::has_more_requests),
 ];
 
 const fn field<S>(name: &'static str, kind: FieldKind<S>) -> Field<S> {

@@ -1,7 +1,9 @@
 //! Rules of a policy that never apply.
 
 use crate::policy::environment::is_dangerous;
-use crate::policy::network::{Destination, HostRules};
+use crate::policy::hosts::HostRule;
+use crate::policy::network::{Destination, HostRules, NetworkRules};
+use crate::policy::requests::RequestRule;
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where, is_in, is_within_module};
 
@@ -45,6 +47,7 @@ pub fn lint(found: &LintFinding<'_>) -> Vec<String> {
     variables(spec, &mut lints);
     modules(spec, &mut lints);
     if let NetworkUse::Rules(rules) = &spec.network {
+        requests(rules, &mut lints);
         let judge = HostRules::new(rules, None);
         if let Where::Below(hosts) = &rules.hosts {
             for (index, host) in hosts.iter().enumerate() {
@@ -68,6 +71,26 @@ pub fn lint(found: &LintFinding<'_>) -> Vec<String> {
         }
     }
     lints
+}
+
+/// Rules for requests to hosts that may not be reached, and what they mean without a sandbox.
+fn requests(rules: &NetworkRules, lints: &mut Vec<String>) {
+    for (index, text) in rules.http.iter().enumerate() {
+        let (Ok(rule), Where::Below(hosts)) = (RequestRule::parse(text), &rules.hosts) else {
+            continue;
+        };
+        let is_reached =
+            |host: &String| HostRule::parse(host).is_ok_and(|host| host.may_meet(&rule.host));
+        if !hosts.iter().any(is_reached) {
+            lints.push(format!("network.http[{index}]: hosts has no host of {text:?}"));
+        }
+    }
+    if !rules.http.is_empty() {
+        lints.push(
+            "network.http: a sandbox alone reads requests; without one its hosts are not reached"
+                .to_owned(),
+        );
+    }
 }
 
 /// Paths that are inside another of the same list.

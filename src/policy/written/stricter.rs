@@ -3,6 +3,7 @@
 
 use crate::policy::environment::is_dangerous;
 use crate::policy::network::{NetworkRules, Ports};
+use crate::policy::requests::RequestRule;
 use crate::policy::written::spec::Spec;
 use crate::policy::written::values::{self, Choice, Where, is_within_module};
 
@@ -83,6 +84,15 @@ pub fn has_more_ports(new: &NetworkRules, old: &NetworkRules) -> bool {
     !(ports && own_ports)
 }
 
+/// Returns whether more requests may be made. A host without rules is held to none, so that one that
+/// had some must have some still.
+pub fn has_more_requests(new: &NetworkRules, old: &NetworkRules) -> bool {
+    let host = |rule: &String| RequestRule::parse(rule).ok().map(|rule| rule.host);
+    let is_held = |rule| new.http.iter().any(|own| host(own) == host(rule));
+    let has_more = !old.http.is_empty() && new.http.iter().any(|rule| !old.http.contains(rule));
+    has_more || !old.http.iter().all(is_held)
+}
+
 fn is_in(path: &str, dir: &str) -> bool {
     dir == "/" || values::is_in(path, dir)
 }
@@ -157,6 +167,12 @@ mod tests {
             ("network = {ports = [80]}", "network = {ports = ['1-99']}", None),
             ("network = {ports = [100]}", "network = {ports = ['1-99']}", Some("network")),
             ("network = {hosts = ['a:9'], ports = [1]}", "network = {ports = [1]}", Some("network")),
+            ("network = {http = ['GET a/x']}", "", None),
+            ("", "network = {http = ['GET a/x']}", Some("network")),
+            ("network = {}", "network = {http = ['GET a/x']}", Some("network")),
+            ("network = {http = ['GET a/x']}", "network = {http = ['GET a/x', 'GET a/y']}", None),
+            ("network = {http = ['GET a/x', 'GET a/y']}", "network = {http = ['GET a/x']}", Some("network")),
+            ("network = {http = ['GET a/x']}", "network = {http = ['GET a/x', 'GET b/y']}", Some("network")),
             ("network = {listen = true}", "network = {listen = false}", Some("network")),
         ] {
             let read = |text| Spec::from_toml(text, false).unwrap();

@@ -4,7 +4,7 @@ use toml::Value;
 
 use crate::policy::environment::is_dangerous;
 use crate::policy::learn::Need;
-use crate::policy::network::NetworkRules;
+use crate::policy::network::{NetworkRules, Part};
 use crate::policy::operation::Why;
 use crate::policy::sql::{self, Database, UriTarget};
 use crate::policy::written::fields::{self, FIELDS, NETWORK};
@@ -359,6 +359,11 @@ pub fn of_policy(
         // A name could be taken from `protect`.
         _ if why == Some(Why::Protected) => {
             "nothing would: the host's policy, answers or log are in that file".to_owned()
+        }
+        _ if why == Some(Why::Network(Part::Http)) => {
+            "nothing would: its requests are held to network.http, which a sandbox alone reads: \
+             Sandbox(policy)"
+                .to_owned()
         }
         "os.fork" | "os.forkpty" => format!("no other thread, or {}", told.never(event)),
         _ => told.never(event),

@@ -252,7 +252,7 @@ impl PyNetwork {
     #[new]
     #[pyo3(
         signature = (*given, **fields),
-        text_signature = "(*, hosts=None, block=(), ports=None, listen=False, unix=(), lookup=True, max_connections=None)"
+        text_signature = "(*, hosts=None, block=(), ports=None, listen=False, unix=(), lookup=True, max_connections=None, http=())"
     )]
     fn new(given: &Bound<'_, PyTuple>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         wrong_calls::check_fields("Network", "hosts", given)?;
@@ -307,6 +307,12 @@ impl PyNetwork {
     #[getter]
     fn max_connections<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.get(py, "max_connections")
+    }
+
+    #[doc = doc!("Network.http")]
+    #[getter]
+    fn http<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.get(py, "http")
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

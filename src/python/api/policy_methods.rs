@@ -309,6 +309,30 @@ impl PyPolicy {
         Ok(denied.map(Part::name))
     }
 
+    #[doc = doc!("Policy._holds_requests")]
+    #[pyo3(name = "_holds_requests", signature = (host, port, /))]
+    fn holds_requests(&self, py: Python<'_>, host: &str, port: u16) -> PyResult<bool> {
+        let allowed = self.allowed(py)?;
+        let rules = allowed.policy.network().rules();
+        Ok(rules.is_some_and(|rules| rules.holds_requests(&Destination::of(host), port)))
+    }
+
+    #[doc = doc!("Policy._request")]
+    #[pyo3(name = "_request", signature = (host, port, method, path, /))]
+    fn request(
+        &self,
+        py: Python<'_>,
+        host: &str,
+        port: u16,
+        method: &str,
+        path: &str,
+    ) -> PyResult<Option<String>> {
+        let allowed = self.allowed(py)?;
+        let rules = allowed.policy.network().rules();
+        let to = Destination::of(host);
+        Ok(rules.and_then(|rules| rules.request(&to, port, method, path)))
+    }
+
     #[doc = doc!("Policy.to_toml")]
     fn to_toml(&self) -> PyResult<String> {
         self.spec.to_toml().ok_or_else(|| {

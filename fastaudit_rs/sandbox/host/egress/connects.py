@@ -16,7 +16,7 @@ from typing import Any
 from ...._native import _descriptor_of
 from .log import DOMAIN, Log, Wanted
 from .proxy import Proxy
-from .rules import Address, address_of
+from .rules import LOCAL, LOOPBACK, Address, address_of
 
 #: The greatest size of an address: sockaddr_storage of <sys/socket.h>.
 ADDRESS = 128
@@ -70,8 +70,10 @@ class Connects:
             guest.getpeername()
             return errno.EISCONN
         name = self._proxy.names.name(address)
-        host = name or str(address)
+        if name == LOCAL:
+            name, address = None, LOOPBACK[0]
         rule = self._rule(name, address, port)
+        host = name or (str(address) if rule else self._proxy.rules.named(address, port))
         if rule is None and guest.fileno() >= _descriptors():
             # All numbers below it are in use: those that are left are for the host.
             rule = "network.max_connections"

@@ -14,6 +14,7 @@ from typing import Any
 import h11
 
 from .log import Entry, Wanted
+from .rules import HTTP, Rules
 from .secrets import Headers, Swap
 from .stream import IDLE, MALFORMED, PIECE, ByteStream, Denied, Failed, tunnel, why
 
@@ -32,6 +33,15 @@ HOST = re.compile(r"([a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?\Z")
 #: The ports that a `Host` may leave out.
 DEFAULT = (80, 443)
 
+#: Headers by which some servers take a request for another one.
+OTHERS = {
+    *(b"x-http-method-override", b"x-http-method", b"x-method-override"),
+    *(b"x-original-url", b"x-original-uri", b"x-rewrite-url"),
+}
+
+#: The rule that a request breaks whose secret would be sent in the clear.
+SECRETS = "secrets"
+
 #: The only protocol that a request may change to: its messages name no other host.
 WEBSOCKET = b"websocket"
 
@@ -49,8 +59,12 @@ class HttpExchange:
     _connect: Callable[[], Awaitable[ByteStream]]
     _server: ByteStream | None = None
     _swap: Swap = field(default_factory=lambda: Swap(()))
+    _rules: Rules | None = None
 
     def __post_init__(self) -> None:
+        wanted, rules = self._wanted, self._rules
+        #: True if each request is held to rules.
+        self._is_held = rules is not None and rules.holds_requests(wanted.names, wanted.port)
         self._entry = self._wanted.entry
         self._heard = h11.Connection(h11.SERVER, max_incomplete_event_size=PIECE)
         self._said = h11.Connection(h11.CLIENT, max_incomplete_event_size=PIECE)
@@ -88,6 +102,11 @@ class HttpExchange:
             entry.rule = "network.hosts"
             await self._answer(403, f"denied by {entry.rule}: it is for {host}")
             return False
+        target, denied = self._judged(request, target, headers)
+        if denied is not None:
+            entry.rule, reason = denied
+            await self._answer(403, f"denied by {entry.rule}: {reason}")
+            return False
         try:
             server = await self._open()
         except Denied as denied:
@@ -106,6 +125,26 @@ class HttpExchange:
         self._entry = None
         return goes_on
 
+    def _judged(
+        self, request: h11.Request, target: str, headers: Headers
+    ) -> tuple[str, tuple[str, str] | None]:
+        """Return the target for the server; and the rule that denies the request, and why."""
+        wanted = self._wanted
+        if self._swap.is_in_the_clear(headers):
+            where = f"use https, or name 'http://{wanted.host}' in its hosts"
+            return target, (SECRETS, f"a secret goes to {wanted.host} over TLS alone: {where}")
+        if self._rules is None or not self._is_held:
+            return target, None
+        method = request.method.decode("ascii", "replace")
+        odd = next((name for name, _ in headers if name.lower().replace(b"_", b"-") in OTHERS), b"")
+        if odd:
+            return target, (HTTP, f"{odd.decode('ascii', 'replace')} names another request")
+        path, mark, query = target.partition("?")
+        judged = self._rules.request(wanted.names, wanted.port, method, path)
+        if judged is None:
+            return target, (HTTP, f"no rule has {method} {wanted.host}:{wanted.port}{path[:PATH]}")
+        return f"{judged}{mark}{query}", None
+
     async def refuse(self, status: int = 400) -> None:
         entry = self._entry or self._noted()
         entry.error = MALFORMED
@@ -119,11 +158,11 @@ class HttpExchange:
         """True if a request is for the host that was connected to; an address may have any name."""
         if host is None:
             return True
-        parts = HOST.match(host)
-        if parts is None or self._wanted.address is not None:
+        parts, wanted = HOST.match(host), self._wanted
+        if parts is None or (wanted.address is not None and not self._is_held):
             return parts is not None
-        name, port = parts[1].removesuffix("."), parts[2]
-        return name == self._wanted.host and port in (None, str(self._wanted.port))
+        name, port = parts[1].removesuffix(".").strip("[]"), parts[2]
+        return name in wanted.names and port in (None, str(wanted.port))
 
     async def _open(self) -> ByteStream:
         """Return a connection to the server that can take a request."""
@@ -184,7 +223,7 @@ class HttpExchange:
             for each in value.split(b",")
         }
         # Nothing of another protocol would be looked through.
-        if WEBSOCKET in upgrade and self._swap.is_empty:
+        if WEBSOCKET in upgrade and self._swap.is_empty and not self._is_held:
             found += [(b"Connection", b"Upgrade"), (b"Upgrade", WEBSOCKET)]
         return self._swap.into(found)
 

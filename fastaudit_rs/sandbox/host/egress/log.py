@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ....timeline import Request
-from .rules import Address
+from .rules import HERE, LOOPBACK, Address
 
 #: The requests that are kept of a run: the first ones that are allowed, and that are denied. Many
 #: of one kind hide none of the other.
@@ -142,6 +142,12 @@ class Wanted(NamedTuple):
     log: Log
     #: Its entry there; `None` for a connection to a name server.
     entry: Entry | None
+
+    @property
+    def names(self) -> list[str]:
+        """The host, as rules may name it: this machine has a name and two addresses."""
+        found = [self.host] if self.address is None else [self.host, str(self.address)]
+        return [*dict.fromkeys(found + HERE)] if self.address in LOOPBACK else found
 
     def end(self) -> None:
         if self.entry is not None:

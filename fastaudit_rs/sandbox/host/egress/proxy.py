@@ -16,6 +16,7 @@ from .log import DOMAIN, Log, WaitingConnection, Wanted
 from .rules import (
     BLOCK,
     FIRST,
+    HTTP,
     MALFORMED,
     NO_ERROR,
     NO_SUCH_NAME,
@@ -147,8 +148,9 @@ class Proxy:
         connect = functools.partial(connected, wanted, self.rules)
         server = speaks = None
         try:
-            speaks = await beginnings.protocol_of(guest, SILENCE)
-            if speaks is None:
+            is_held = self.rules.holds_requests(wanted.names, wanted.port)
+            speaks = await beginnings.protocol_of(guest, IDLE if is_held else SILENCE)
+            if speaks is None and not is_held:
                 server = await connect()
                 speaks = await beginnings.first_of(guest, server, IDLE)
             if speaks is Protocol.MALFORMED:
@@ -156,7 +158,7 @@ class Proxy:
                 return
             if speaks is Protocol.HTTP:
                 swap = self._swap(wanted, tls=False)
-                await HttpExchange(guest, wanted, connect, server, swap).run()
+                await HttpExchange(guest, wanted, connect, server, swap, self.rules).run()
                 return
             if speaks is Protocol.TLS and wanted.address is None:
                 name = await beginnings.server_name(guest)
@@ -166,9 +168,12 @@ class Proxy:
                     raise Denied("network.hosts")
             if speaks is Protocol.TLS:
                 swap = self._swap(wanted, tls=True)
-                if not swap.is_empty:
+                if is_held or not swap.is_empty:
                     await self._open(guest, wanted, swap)
                     return
+            if is_held:
+                entry.error = "the host reads no requests in it: it is neither HTTP nor TLS"
+                raise Denied(HTTP)
             server = server or await connect()
             look = FirstLine().look if speaks is Protocol.OTHER else None
             await tunnel(guest, server, entry, look)
@@ -186,7 +191,9 @@ class Proxy:
         secrets = self._secrets
         if secrets is None:
             return Swap(())
-        return Swap(secrets.of(wanted.host, wanted.port, tls=tls), secrets.pairs)
+        pairs = secrets.of(wanted.names, wanted.port, tls=tls)
+        over_tls = [] if tls else secrets.of(wanted.names, wanted.port, tls=True)
+        return Swap(pairs, secrets.pairs, [pair for pair in over_tls if pair not in pairs])
 
     async def _open(self, guest: ByteStream, wanted: Wanted, swap: Swap) -> None:
         """Carry the requests in a connection of TLS, which ends here and begins anew."""
@@ -194,9 +201,9 @@ class Proxy:
         assert secrets is not None
 
         connect = functools.partial(connected, wanted, self.rules, secrets.client)
-        opened = OpenedStream(guest, secrets.context(wanted.host))
+        opened = OpenedStream(guest, secrets.context(tuple(wanted.names)))
         try:
-            await HttpExchange(opened, wanted, connect, None, swap).run()
+            await HttpExchange(opened, wanted, connect, None, swap, self.rules).run()
         finally:
             opened.close()
 

@@ -6,6 +6,7 @@ import re
 import socket
 import struct
 import threading
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from .... import Network, Policy
@@ -16,8 +17,8 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 #: The names of this machine by the standards: RFC 6761.
 LOCAL = "localhost"
 
-#: The rules that a host breaks which is not named, and one that is blocked.
-HOSTS, BLOCK = "network.hosts", "network.block"
+#: The rules that a host breaks which is not named, one that is blocked, and a request.
+HOSTS, BLOCK, HTTP = "network.hosts", "network.block", "network.http"
 
 
 #: The addresses of IPv6 that lead to some of IPv4: RFC 6052.
@@ -35,7 +36,9 @@ class Rules:
     def __init__(self, network: Network) -> None:
         # Connections are counted elsewhere: those of several processes.
         _, fields = network.__getnewargs_ex__()
-        self._policy = Policy(network=Network(**{**fields, "max_connections": None}))
+        fields |= {"max_connections": None, "http": ()}
+        self._policy = Policy(network=Network(**fields))
+        self._requests = Policy(network=Network(http=network.http))
         #: The names that are allowed as such, and not by a wildcard.
         self._named = {
             host.rpartition(":")[0] or host
@@ -62,11 +65,27 @@ class Rules:
             return self.of_name(LOCAL, port)
         return rule
 
+    def named(self, address: Address, port: int) -> str:
+        """An address that may be reached, as the policy names it."""
+        rule = self._of(address, port)
+        return LOCAL if rule is not None and address.is_loopback else str(address)
+
+    def holds_requests(self, names: Iterable[str], port: int) -> bool:
+        """Return whether requests to a host, which has these names, are held to rules."""
+        return any(self._requests._holds_requests(name, port) for name in names)
+
+    def request(self, names: Iterable[str], port: int, method: str, path: str) -> str | None:
+        """Return the path of a request as it was judged, if it may be made."""
+        found = (self._requests._request(name, port, method, path) for name in names)
+        return next((path for path in found if path is not None), None)
+
     def of_resolved(self, name: str, address: Address, port: int) -> str | None:
         """An address to which the host resolved an allowed name."""
         rule = self._of(address, port)
         if rule == BLOCK:
             return rule
+        if self.holds_requests([str(address)], port) and not self.holds_requests([name], port):
+            return HTTP
         if rule is None or name in self._named or is_public(led_to(address)):
             return None
         # Somebody else says where the names below a wildcard lead: not into this network.
@@ -90,6 +109,11 @@ def address_of(text: str) -> Address:
     address = ipaddress.ip_address(text.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return address if mapped is None else mapped
+
+
+#: The addresses of this machine (RFC 6761), and all of what is called so: one host.
+LOOPBACK = [address_of("127.0.0.1"), address_of("::1")]
+HERE = [LOCAL, *map(str, LOOPBACK)]
 
 
 def led_to(address: Address) -> Address:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from .... import Network
 from ...secrets import PLAIN, Secret
+from ..network import is_here
 from .rules import Rules
 
 #: Variables by which clients find certificates that they trust: OpenSSL, requests, curl, pip.
@@ -41,11 +42,18 @@ class Pair(NamedTuple):
 class Swap:
     """Puts secrets into the requests of one connection, and takes them out of the responses.
 
-    A response may also say those that other requests had: `known`.
+    A response may also say those that other requests had: `known`. Those of `over_tls` are for the
+    host, and not for this connection.
     """
 
-    def __init__(self, pairs: Sequence[Pair], known: Sequence[Pair] | None = None) -> None:
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        known: Sequence[Pair] | None = None,
+        over_tls: Sequence[Pair] = (),
+    ) -> None:
         self._pairs = pairs
+        self._over_tls = over_tls
         # One value may begin with another one, which is put there before.
         self._known = sorted(pairs if known is None else known, key=lambda pair: len(pair.value))
         #: The end of a body, as it came and without the values.
@@ -54,6 +62,11 @@ class Swap:
     @property
     def is_empty(self) -> bool:
         return not self._pairs
+
+    def is_in_the_clear(self, headers: Headers) -> bool:
+        """Return whether a secret is asked for that goes to this host over TLS alone."""
+        asked = Swap(self._over_tls)
+        return any(asked._put(name.lower(), value) != value for name, value in headers)
 
     def into(self, headers: Headers) -> Headers:
         """Return the headers of a request with the values."""
@@ -129,7 +142,8 @@ class Secrets:
             self.env[secret.name] = text
             header = None if secret.header is None else secret.header.lower().encode()
             self.pairs.append(Pair(text.encode(), secret._value.encode(), header))
-            plain = [host for host in secret.hosts if host.startswith(PLAIN)]
+            # What is sent to this machine goes over no wire.
+            plain = [host for host in secret.hosts if host.startswith(PLAIN) or is_here(host)]
             self._rules.append((_rules(secret.hosts), _rules(plain)))
         #: Makes the context of a server that stands for a host in the sandbox.
         self.context = functools.lru_cache(HOSTS)(self._made)
@@ -137,19 +151,19 @@ class Secrets:
         self.client = ssl.create_default_context()
         self.client.set_alpn_protocols(["http/1.1"])
 
-    def of(self, host: str, port: int, *, tls: bool) -> list[Pair]:
+    def of(self, names: Sequence[str], port: int, *, tls: bool) -> list[Pair]:
         found = []
         for (over_tls, plain), pair in zip(self._rules, self.pairs, strict=True):
             rules = over_tls if tls else plain
-            if rules is not None and rules.of_name(host, port) is None:
+            if rules is not None and None in [rules.of_name(name, port) for name in names]:
                 found.append(pair)
         return found
 
-    def _made(self, host: str) -> ssl.SSLContext:
+    def _made(self, names: tuple[str, ...]) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         # No other protocol is read.
         context.set_alpn_protocols(["http/1.1"])
-        self._authority.issue_cert(host).configure_cert(context)
+        self._authority.issue_cert(*names).configure_cert(context)
         return context
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from .log import Entry, Wanted
-from .rules import Address, Rules, address_of
+from .rules import LOOPBACK, Address, Rules, address_of
 
 PIECE = 1 << 16
 
@@ -27,9 +27,6 @@ LOOKUP, CONNECT = 15.0, 10.0
 
 #: The addresses of a name that are tried.
 TRIED = 4
-
-#: The addresses of this machine: RFC 6761.
-LOOPBACK = [address_of("127.0.0.1"), address_of("::1")]
 
 
 class Failed(Exception):
@@ -213,7 +210,7 @@ async def _addresses(wanted: Wanted, rules: Rules) -> list[Address]:
     if wanted.address is not None:
         # A server of this machine may listen at one of its addresses alone; a client that the host
         # has answered does not try the other one.
-        here = LOOPBACK if wanted.address.is_loopback else []
+        here = LOOPBACK if wanted.address in LOOPBACK else []
         tried = dict.fromkeys([wanted.address, *here])
         return [each for each in tried if rules.of_address(each, wanted.port) is None]
     loop = asyncio.get_running_loop()

@@ -1,0 +1,141 @@
+"""Sandboxes in an event loop: nothing holds up the loop, or takes the threads of its executor."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sandboxes import LOOSE
+
+from fastaudit_rs import Limits, Policy, Sandbox, SandboxManager
+
+#: The steps in flight; each of them would need a thread.
+MANY = 12
+
+LIMITS = Limits(memory=None, wall_seconds=60)
+
+
+class NoThreads(ThreadPoolExecutor):
+    """The executor of a loop, for the host alone."""
+
+    def submit(self, *_, **__):
+        raise AssertionError("a thread of the loop's executor is used")
+
+
+def awaited(main):
+    """Run a coroutine function in a loop whose executor belongs to others."""
+
+    async def run():
+        asyncio.get_running_loop().set_default_executor(NoThreads(1))
+        return await main()
+
+    return asyncio.run(run())
+
+
+class Meeting:
+    """A tool where so many steps wait for each other."""
+
+    def __init__(self, count):
+        self._missing = count
+        self._all = asyncio.Event()
+        self.threads = 0
+
+    async def __call__(self):
+        self._missing -= 1
+        if not self._missing:
+            self.threads = threading.active_count()
+            self._all.set()
+        await asyncio.wait_for(self._all.wait(), 60)
+
+
+def test_steps_in_flight_hold_no_threads():
+    async def main():
+        async with Sandbox(LOOSE, LIMITS) as sandbox:
+            sessions = [await sandbox.asession() for _ in range(MANY)]
+            one, all_of_them = Meeting(1), Meeting(MANY)
+            await sessions[0].arun("await meet()", tools={"meet": one})
+            steps = [each.arun("await meet(); 7", tools={"meet": all_of_them}) for each in sessions]
+            values = [ran.value for ran in await asyncio.gather(*steps)]
+            return values, all_of_them.threads - one.threads
+
+    values, more = awaited(main)
+    assert values == [7] * MANY
+    # Those that begin steps go on to others.
+    assert more < MANY
+
+
+def test_plain_tools_wait_for_themselves_alone():
+    """Each blocks a thread of its own: here they wait for each other."""
+    barrier = threading.Barrier(3)
+
+    async def main():
+        async with Sandbox(LOOSE, LIMITS) as sandbox:
+            sessions = [await sandbox.asession() for _ in range(3)]
+            tools = {"meet": lambda: barrier.wait(30) >= 0}
+            steps = [session.arun("meet() and meet()", tools=tools) for session in sessions]
+            return [ran.value for ran in await asyncio.gather(*steps)]
+
+    assert awaited(main) == [True] * 3
+
+
+def test_a_tool_that_interrupts_its_step():
+    """From a thread of its own; the step does nothing after it."""
+
+    async def main():
+        async with Sandbox(LOOSE, LIMITS) as sandbox, await sandbox.asession() as session:
+            ran = await session.arun("x = 1; stop(); x = 2", tools={"stop": session.interrupt})
+            return ran.killed_by, session.get("x")
+
+    assert awaited(main) == ("interrupt", 1)
+
+
+@pytest.mark.slow
+def test_runs_and_pools():
+    async def main():
+        async with Sandbox(LOOSE, LIMITS) as sandbox, await sandbox.apool(2) as pool:
+            runs = [place.arun(str(n), value=True) for n in range(6) for place in (sandbox, pool)]
+            found = [ran.value for ran in await asyncio.gather(*runs)]
+            long = asyncio.ensure_future(pool.arun("print(1, flush=True)\nwhile True: pass"))
+            await asyncio.sleep(0.2)
+            long.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await long
+            return found, (await pool.arun("8", value=True)).value
+
+    assert awaited(main) == ([n for n in range(6) for _ in range(2)], 8)
+
+
+@pytest.mark.parametrize("made", ["session", "pool", "of a manager"])
+def test_starting_does_not_stop_the_loop(monkeypatch, made):
+    """It waits in another thread for what the loop does meanwhile."""
+    goes_on = threading.Event()
+
+    async def main():
+        async with SandboxManager(LOOSE.replace(read=[]), LIMITS) as manager:
+            sandbox = manager.create("one")
+            real = sandbox._setup.start
+
+            def start(*args):
+                assert goes_on.wait(30)
+                return real(*args)
+
+            monkeypatch.setattr(sandbox._setup, "start", start)
+            starting = {
+                "session": sandbox.asession,
+                "pool": lambda: sandbox.apool(1),
+                "of a manager": lambda: manager.asession("one"),
+            }[made]
+            asyncio.get_running_loop().call_later(0.05, goes_on.set)
+            async with await starting() as found:
+                return (await found.arun("7", **{"value": True} if made == "pool" else {})).value
+
+    assert awaited(main) == 7
+
+
+def test_a_session_in_this_process():
+    async def main():
+        async with Policy().session() as session:
+            ran = await session.arun("await f()", tools={"f": Meeting(1)})
+            return ran.returncode
+
+    assert awaited(main) == 0
