@@ -60,6 +60,14 @@ def is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
+def listener(given: Any) -> Any:
+    """Check a function that gets output."""
+    if given is not None and (not callable(given) or is_async(given)):
+        kind = "a coroutine function" if callable(given) else type(given).__name__
+        raise TypeError(f"on_output must be a plain function of an Output, not {kind}")
+    return given
+
+
 def variables_of(given: object) -> bytes:
     """Check the variables of a step; return them packed, empty if there are none."""
     if given is None:

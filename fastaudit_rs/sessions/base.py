@@ -4,16 +4,15 @@ The interface is the same in this process (`Policy.session`) and in a sandbox (`
 """
 
 import asyncio
-import codecs
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from .._keywords import checked
 from ..results import Result
-from .arguments import seconds, text_of, tools_of, variables_of
+from .arguments import listener, seconds, text_of, tools_of, variables_of
+from .pieces import InLoop, Output
 
 _Self = TypeVar("_Self", bound="Closing")
 
@@ -27,42 +26,6 @@ CLOSED = "the snapshot is closed: by its close(), or by reset() of the session"
 
 #: Tools: functions of the host that a step may call, by the names that it calls them by.
 Tools = Mapping[str, Callable[..., Any]]
-
-
-#: The streams of a step.
-Name: TypeAlias = Literal["stdout", "stderr"]
-NAMES: tuple[Name, Name] = ("stdout", "stderr")
-
-
-@dataclass(frozen=True)
-class Output:
-    """A piece of a step's output.
-
-    Attributes:
-        name: The stream that it was written to.
-        text: The text.
-    """
-
-    name: Literal["stdout", "stderr"]
-    text: str
-
-
-class Pieces:
-    """Tells the pieces of a step's output as text."""
-
-    def __init__(self, tell: Callable[[Output], None]) -> None:
-        self._tell = tell
-        make = codecs.getincrementaldecoder("utf-8")
-        self._decoders = {"stdout": make("replace"), "stderr": make("replace")}
-
-    def add(self, name: Name, data: bytes, final: bool = False) -> None:
-        text = self._decoders[name].decode(data, final)
-        if text:
-            self._tell(Output(name, text))
-
-    def end(self) -> None:
-        for name in NAMES:
-            self.add(name, b"", final=True)
 
 
 class StepRequest:
@@ -108,8 +71,9 @@ class Session(Closing):
         variables: Mapping[str, object] | None = None,
         tools: Tools | None = None,
         timeout: float | None = None,
+        on_output: Callable[[Output], object] | None = None,
     ) -> Result:
-        """Run a step, and wait for its end.
+        r"""Run a step, and wait for its end.
 
         Args:
             code: Python code; ``await`` may stand at its top level.
@@ -119,6 +83,8 @@ class Session(Closing):
                 those of the session. They run with the host's rights; arguments and results are
                 data, and copied.
             timeout: The seconds that it may take; the session's own limit by default.
+            on_output: A function that gets the output as it comes, by lines, in this thread. If it
+                raises an exception, the step is interrupted, and `run` raises it.
 
         Returns:
             The result: also of a step that fails, or that a limit or `interrupt` ended.
@@ -128,11 +94,19 @@ class Session(Closing):
             SandboxError: Its process has ended; `reset` starts another.
             TypeError: An argument has another type, or a variable is no data.
             ValueError: An argument has a wrong value: no identifier, a negative `timeout`.
+
+        Example:
+            >>> from fastaudit_rs import Policy
+            >>> with Policy().session() as session:
+            ...     ran = session.run("print('a', 'b')", on_output=lambda output: print(output))
+            Output(name='stdout', text='a b\n')
         """
-        return self._run(StepRequest(code, variables, tools, timeout))
+        return self._run(StepRequest(code, variables, tools, timeout), listener(on_output))
 
     @abstractmethod
-    def _run(self, request: StepRequest) -> Result: ...
+    def _run(
+        self, request: StepRequest, on_output: Callable[[Output], object] | None = None
+    ) -> Result: ...
 
     @checked("Session.run")
     async def arun(
@@ -142,18 +116,22 @@ class Session(Closing):
         variables: Mapping[str, object] | None = None,
         tools: Tools | None = None,
         timeout: float | None = None,
+        on_output: Callable[[Output], object] | None = None,
     ) -> Result:
         """Run a step as `run` does, without stopping the event loop. Cancelling it interrupts it.
 
-        Tools that are coroutine functions run in this event loop.
+        Tools that are coroutine functions, and ``on_output``, run in this event loop.
         """
-        return await self._arun(StepRequest(code, variables, tools, timeout))
+        heard = InLoop(self.interrupt, listener(on_output))
+        ran = await self._arun(StepRequest(code, variables, tools, timeout), heard.tell)
+        await heard.end()
+        return ran
 
     @abstractmethod
     async def _arun(
         self,
         request: StepRequest,
-        on_output: Callable[[Output], None] | None = None,
+        on_output: Callable[[Output], object] | None = None,
         stopped: threading.Event | None = None,
     ) -> Result:
         """Run a step; `stopped` is set where it is to be interrupted before it has begun too."""

@@ -23,9 +23,6 @@ from .base import (
     CLOSED,
     FOREIGN,
     SNAPSHOTS,
-    Name,
-    Output,
-    Pieces,
     Session,
     Snapshot,
     StepRequest,
@@ -34,6 +31,7 @@ from .base import (
 from .coroutines import Caller, Coroutines
 from .guest import Guest, Running, StepJob, awaited, wait
 from .output import Capture, of_host
+from .pieces import Lines, Output
 from .state import StepQueue
 from .values import unpack
 
@@ -161,8 +159,12 @@ class HereSession(Session):
         given: tuple[dict[str, Any], dict[str, Any]],
         notify: Callable[[], object],
         serve: Callable[[Coroutines], object],
+        on_output: Callable[[Output], object] | None = None,
     ) -> Running:
-        """Start a step: `notify` is called at its end, `serve` has coroutines served meanwhile."""
+        """Start a step: `notify` is called at its end, `serve` has coroutines served meanwhile.
+
+        `on_output` is called in the threads that write.
+        """
         limit = self._timeout if request.timeout is None else request.timeout
         with self._lock:
             self._check()
@@ -181,6 +183,7 @@ class HereSession(Session):
 
             job = StepJob(work, notify, limit)
             guest.output.on_full = lambda: job.stop("output")
+            guest.output.lines = on_output and Lines(on_output, guest.interrupts)
             changes = self._changes_from_now()
             denied = self._denials.begin()
             guest.start(job)
@@ -215,17 +218,20 @@ class HereSession(Session):
                 )
             raise RuntimeError(BUSY)
 
-    def _run(self, request: StepRequest) -> Result:
+    def _run(
+        self, request: StepRequest, on_output: Callable[[Output], object] | None = None
+    ) -> Result:
         given = self._given(request)
-        signs: SimpleQueue[None] = SimpleQueue()
+        signs: SimpleQueue[Output | None] = SimpleQueue()
         guest = self._guest
 
         def notify() -> None:
             signs.put(None)
 
         try:
-            running = self._start(request, given, notify, Coroutines.serve_alone)
-            wait(running.guest, running.job, signs)
+            heard = None if on_output is None else signs.put
+            running = self._start(request, given, notify, Coroutines.serve_alone, heard)
+            wait(running.guest, running.job, signs, on_output)
         except BaseException:
             # Ctrl-C, maybe as the step was being started: it is raised here, and in the step.
             job = guest.job
@@ -238,7 +244,7 @@ class HereSession(Session):
     async def _arun(
         self,
         request: StepRequest,
-        on_output: Callable[[Output], None] | None = None,
+        on_output: Callable[[Output], object] | None = None,
         stopped: threading.Event | None = None,
     ) -> Result:
         given = self._given(request)
@@ -254,18 +260,14 @@ class HereSession(Session):
             coroutines.leave_alone()
             coroutines.serve(loop)
 
-        running = self._start(request, given, notify, serve)
+        running = self._start(request, given, notify, serve, on_output)
         try:
-            if on_output is not None:
-                running.guest.output.on_piece = _as_text(on_output, running.guest)
             try:
                 await awaited(running.guest, running.job, sign)
             except BaseException:
                 running.job.stop("interrupt")
                 await awaited(running.guest, running.job, sign)
                 raise
-            finally:
-                running.guest.output.on_piece = None
             return running.result()
         finally:
             if self._coroutines is not None:
@@ -367,7 +369,7 @@ class HereSession(Session):
 
     def _between(self, work: Callable[[], Any]) -> Any:
         """Call a function in the guest's thread."""
-        signs: SimpleQueue[None] = SimpleQueue()
+        signs: SimpleQueue[Output | None] = SimpleQueue()
         with self._lock:
             self._check()
             job = StepJob(work, lambda: signs.put(None), BETWEEN)
@@ -378,21 +380,6 @@ class HereSession(Session):
         if not job.is_done or job.killed_by is not None:
             raise RuntimeError("the session did not answer: reset() starts anew")
         return job.result
-
-
-def _as_text(tell: Callable[[Output], None], guest: Guest) -> Callable[[Name, bytes], None]:
-    """Return a function that tells pieces of output, in the thread that writes them."""
-    pieces = Pieces(tell)
-
-    def on_piece(name: Name, data: bytes) -> None:
-        # The host's loop is left whole by an interrupt.
-        guest.interrupts.hold()
-        try:
-            pieces.add(name, data)
-        finally:
-            guest.interrupts.release()
-
-    return on_piece
 
 
 def _current() -> str:

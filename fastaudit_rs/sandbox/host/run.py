@@ -13,8 +13,8 @@ from typing import Any
 from ... import AuditDenied
 from ..._native import _json_extent
 from ...results import Error, Result
-from ...sessions.base import Pieces
 from ...sessions.coroutines import HostLoop
+from ...sessions.pieces import Pieces
 from ..limits import keep
 from ..wire import DENIALS, REPORT, Job, Malformed, decode
 from .calls import Ask, Calls

@@ -19,14 +19,13 @@ from ...sessions.base import (
     BUSY,
     CLOSED,
     FOREIGN,
-    Output,
-    Pieces,
     Session,
     Snapshot,
     StepRequest,
     Tools,
 )
 from ...sessions.coroutines import HostLoop
+from ...sessions.pieces import Output, Pieces
 from ...sessions.values import unpack
 from ..limits import KILLED
 from ..wire import encode
@@ -118,13 +117,15 @@ class SandboxSession(Session):
         state = "closed" if self._closed else f"{self._steps} steps"
         return f"<session in a sandbox, {state}>"
 
-    def _run(self, request: StepRequest) -> Result:
-        return self._step(request, self._loop)
+    def _run(
+        self, request: StepRequest, on_output: Callable[[Output], object] | None = None
+    ) -> Result:
+        return self._step(request, self._loop, on_output)
 
     async def _arun(
         self,
         request: StepRequest,
-        on_output: Callable[[Output], None] | None = None,
+        on_output: Callable[[Output], object] | None = None,
         stopped: threading.Event | None = None,
     ) -> Result:
         loop = asyncio.get_running_loop()
@@ -298,7 +299,7 @@ class SandboxSession(Session):
         self,
         request: StepRequest,
         loop: Callable[[], asyncio.AbstractEventLoop],
-        on_output: Callable[[Output], None] | None = None,
+        on_output: Callable[[Output], object] | None = None,
         cancelled: threading.Event | None = None,
     ) -> Result:
         size = len(request.variables)
