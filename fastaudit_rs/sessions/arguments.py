@@ -2,6 +2,7 @@
 
 import inspect
 import keyword
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
@@ -116,6 +117,17 @@ def count(name: str, value: object, least: int = 0) -> int:
         bound = "positive" if least == 1 else f"at least {least}"
         raise ValueError(f"{name} must be {bound}, not {value!r}")
     return value
+
+
+def parts_in(directory: str, name: object, of: str) -> list[str]:
+    """Return the parts of a file's name in a directory, by its text alone."""
+    given = os.fspath(name) if isinstance(name, os.PathLike) else name
+    if not isinstance(given, str):
+        raise TypeError(f"name must be a str or a path, not {type(name).__name__}")
+    path = os.path.normpath(os.path.join(directory, given))
+    if not path.startswith(f"{directory.rstrip('/')}/"):
+        raise ValueError(f"{given!r} is not in the directory of the {of}")
+    return path[len(directory.rstrip("/")) + 1 :].split("/")
 
 
 def policy_of(name: str, value: object) -> None:

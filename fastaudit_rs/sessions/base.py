@@ -157,6 +157,37 @@ class Session(Closing):
         return Stream(self, StepRequest(code, variables, tools, timeout))
 
     @abstractmethod
+    def rules_for_model(self) -> str:
+        """What steps may do, as a short text for a model: the policy, limits, the directory.
+
+        It belongs into the description of the tool that runs code.
+
+        Example:
+            >>> from fastaudit_rs import Policy
+            >>> session = Policy(write=["out"], network=False).session(timeout=60)
+            >>> print(session.rules_for_model().partition("- Write")[2])
+             files in: out
+            - Read files in: any directory
+            - Network: none
+            - Start programs: none
+            - Limits: 60 seconds a call
+            Everything else raises PermissionError, each time it is tried: do it another way,
+            or tell the user the setting that the error names.
+        """
+
+    @abstractmethod
+    def _read_file(self, name: str, max_bytes: int) -> bytes:
+        """Read a file that a step has changed, by its name in `Result.changed`.
+
+        No link is followed, and nothing is opened that is no regular file.
+
+        Raises:
+            OSError: It cannot be read, or has more bytes than it may.
+            RuntimeError: The session is closed.
+            ValueError: The name leads out of the directory, or through a link.
+        """
+
+    @abstractmethod
     def interrupt(self) -> bool:
         """End the step that runs, by an exception in it: from another thread, or in a tool.
 

@@ -14,10 +14,11 @@ from typing import Any
 
 from .. import AuditDenied, Policy, _native
 from .._native import MONITORING
+from .._rules import rules_for_model
 from ..approvals import Approvals
 from ..results import Result
 from . import step
-from .arguments import count, identifier, is_async, seconds, size, tools_of
+from .arguments import count, identifier, is_async, parts_in, seconds, size, tools_of
 from .base import (
     BUSY,
     CLOSED,
@@ -272,6 +273,16 @@ class HereSession(Session):
         finally:
             if self._coroutines is not None:
                 self._coroutines.leave(loop)
+
+    def rules_for_model(self) -> str:
+        return rules_for_model(self._policy, directory=self._directory, seconds=self._timeout)
+
+    def _read_file(self, name: str, max_bytes: int) -> bytes:
+        if self._changes is None:
+            raise FileNotFoundError(2, "the session has no directory=, whose files are noted", name)
+        parts = parts_in(self._directory, name, "session")
+        data: bytes = self._changes.read(parts, max_bytes)
+        return data
 
     def interrupt(self) -> bool:
         job = self._guest.job

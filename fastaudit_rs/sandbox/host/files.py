@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..._native import _Directory, _DiskWatch, _remove_directory
-from ...sessions.arguments import size
+from ...sessions.arguments import parts_in, size
 from . import copies
 
 READ = "100M"
@@ -60,13 +60,7 @@ class Files:
 
     def _parts(self, name: str | os.PathLike[str]) -> list[str]:
         """Return the parts of a name in the directory, by its text alone."""
-        given = os.fspath(name)
-        if not isinstance(given, str):
-            raise TypeError(f"name must be a str or a path, not {type(name).__name__}")
-        path = os.path.normpath(os.path.join(self._path, given))
-        if not path.startswith(f"{self._path}/"):
-            raise ValueError(f"{given!r} is not in the directory of the sandbox")
-        return path[len(self._path) + 1 :].split("/")
+        return parts_in(self._path, name, "sandbox")
 
 
 class Disk:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ... import AuditDenied
+from ..._rules import rules_for_model
 from ...results import Error, Result
 from ...sessions.arguments import count, identifier, seconds, tools_of
 from ...sessions.base import (
@@ -145,6 +146,21 @@ class SandboxSession(Session):
             if not work.cancelled():
                 work.exception()
             raise
+
+    def rules_for_model(self) -> str:
+        config = self._config
+        return rules_for_model(
+            config.policy,
+            directory=str(config.directory),
+            is_sandbox=True,
+            seconds=self._seconds,
+            memory=config.limits.memory,
+        )
+
+    def _read_file(self, name: str, max_bytes: int) -> bytes:
+        if self._closed:
+            raise RuntimeError("the session is closed")
+        return self._files.read(name, max_bytes)
 
     def interrupt(self) -> bool:
         """End the step that runs; see `Session.interrupt`. One that goes on is killed shortly."""
