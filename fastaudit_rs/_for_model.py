@@ -171,10 +171,14 @@ def images_of(display: list[dict[str, str | bytes]]) -> tuple[list[bytes], str]:
 
 
 def part(name: str, text: str, max_chars: int) -> str:
-    return f"{name}:\n{clean(text, max_chars)}"
+    return f"{name}:\n{clean(text, max_chars).strip(chr(10))}"
 
 
 def clean(text: str, max_chars: int) -> str:
     """A text of the code's, fit for a model: readable, in valid Unicode, and not too long."""
     # Work for a text of the code's is bounded first: escapes may be most of it.
-    return shortened(valid(readable(shortened(text, ROOM * max_chars))), max_chars)
+    return _cut(valid(readable(_cut(text, ROOM * max_chars))), max_chars)
+
+
+def _cut(text: str, max_chars: int) -> str:
+    return text if len(text) <= max_chars else shortened(text, max_chars)

@@ -1,6 +1,7 @@
 """The result of running code: in a sandbox, or in a step of a session."""
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from . import AuditDenied
@@ -212,8 +213,7 @@ class Result:
         images, left_out = images_of(self.display)
         if left_out:
             text = f"{text}\n\n{part('images left out', left_out, max_chars)}"
-        files = [name for name in self.changed if not name.startswith(".") and "/." not in name]
-        return ModelContent(text, images, files[:FILES], is_error=not self.success)
+        return ModelContent(text, images, files_of(self), is_error=not self.success)
 
     @property
     def timeline(self) -> list[Act]:
@@ -245,6 +245,12 @@ class Result:
     def timed_out(self) -> bool:
         """True if it took longer than it may."""
         return self.killed_by == "wall_seconds"
+
+
+def files_of(result: Result) -> list[str]:
+    """The changed files that a model is told of: not those of caches."""
+    names = (name for name in result.changed if not name.startswith(".") and "/." not in name)
+    return [*islice(names, FILES)]
 
 
 def is_displayed(result: Result) -> bool:

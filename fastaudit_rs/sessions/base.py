@@ -156,6 +156,11 @@ class Session(Closing):
         """
         return Stream(self, StepRequest(code, variables, tools, timeout))
 
+    @property
+    @abstractmethod
+    def timeout(self) -> float | None:
+        """The seconds that a step may take unless its `run` says another number."""
+
     @abstractmethod
     def rules_for_model(self) -> str:
         """What steps may do, as a short text for a model: the policy, limits, the directory.

@@ -274,6 +274,10 @@ class HereSession(Session):
             if self._coroutines is not None:
                 self._coroutines.leave(loop)
 
+    @property
+    def timeout(self) -> float | None:
+        return self._timeout
+
     def rules_for_model(self) -> str:
         return rules_for_model(self._policy, directory=self._directory, seconds=self._timeout)
 

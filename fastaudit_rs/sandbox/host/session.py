@@ -147,6 +147,10 @@ class SandboxSession(Session):
                 work.exception()
             raise
 
+    @property
+    def timeout(self) -> float | None:
+        return self._seconds
+
     def rules_for_model(self) -> str:
         config = self._config
         return rules_for_model(
