@@ -2,6 +2,7 @@
 
 import asyncio
 import codecs
+import contextvars
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -96,6 +97,8 @@ class InLoop:
         self._stop = stop
         self._on_output = on_output
         self._loop = asyncio.get_running_loop()
+        # The thread that writes has another.
+        self._context = contextvars.copy_context()
         self._failed: BaseException | None = None
 
     @property
@@ -105,7 +108,7 @@ class InLoop:
             return None
 
         def tell(output: Output) -> None:
-            self._loop.call_soon_threadsafe(self._told, output)
+            self._loop.call_soon_threadsafe(self._told, output, context=self._context)
 
         return tell
 

@@ -1,6 +1,7 @@
 """Output of a step as it comes: `on_output` of `run` and `arun`, and the pieces of streams."""
 
 import asyncio
+import contextvars
 import threading
 import time
 
@@ -46,16 +47,19 @@ def test_it_comes_before_the_end(session, run):
 
 
 def test_it_is_told_where_the_host_waits(session, run):
-    """With the rights of the host: it writes where the code may not, in its own thread."""
-    threads = []
+    """With the rights of the host, in its thread and its context."""
+    threads, contexts = [], []
+    where = contextvars.ContextVar("where", default="elsewhere")
+    where.set("host")
 
     def note(output):
         with open("/dev/null", "w") as file:
             file.write(output.text)
         threads.append(threading.current_thread())
+        contexts.append(where.get())
 
     assert run(session, "print(1)", on_output=note).success
-    assert threads == [threading.current_thread()]
+    assert threads == [threading.current_thread()] and contexts == ["host"]
 
 
 def test_a_failure_of_it_ends_the_step(session, run):
