@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ... import AuditDenied, AuditLog, Policy
 from ..._keywords import checked
+from ..._rules import rules_for_model
 from ...results import Result
 from ...sessions.arguments import policy_of
 from ...sessions.base import SNAPSHOTS, Tools
@@ -337,6 +338,16 @@ class Sandbox(Runner):
         )
         self._sessions.add(session)
         return session
+
+    def rules_for_model(self) -> str:
+        """What its code may do, as a short text for a model; see `Session.rules_for_model`."""
+        return rules_for_model(
+            self.policy,
+            directory=str(self.directory),
+            is_sandbox=True,
+            seconds=self.limits.wall_seconds,
+            memory=self.limits.memory,
+        )
 
     def explain(self) -> dict[str, str]:
         """Return the rings (guard, kernel, container) that hold each field and each limit.
