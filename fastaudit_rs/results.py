@@ -1,17 +1,26 @@
 """The result of running code: in a sandbox, or in a step of a session."""
 
-import re
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from . import AuditDenied
+from ._for_model import (
+    denial_told,
+    displays_told,
+    end_told,
+    images_of,
+    part,
+    traceback_told,
+    without_marks,
+)
 from ._notebook import block, displayed, escaped
-from ._text import checked, shortened, valid, written
+from ._text import checked, written
 from .pending import Pending
 from .timeline import Act, Request, of_decision, of_request, shown
 
-#: A line of a traceback that marks a part of the line above it.
-_MARKS = re.compile(r"^ +[~^]+\n", re.MULTILINE)
+#: The files that a model is told of.
+FILES = 100
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,24 @@ class Error:
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}" if self.message else self.kind
+
+
+@dataclass(frozen=True)
+class ModelContent:
+    """A result as content for a model: what an adapter gives its package.
+
+    Attributes:
+        text: The text of `Result.for_model`, and the images that are left out.
+        images: The first images, as PNG: up to 10 of 3.5 MB and 8,000 pixels, 10 MB together.
+        files: The names of files that were made, changed or removed; up to 100, without those of
+            caches (in directories whose name begins with a dot).
+        is_error: True after an exception, an uncaught denial or a limit.
+    """
+
+    text: str
+    images: list[bytes] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    is_error: bool = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -138,8 +165,10 @@ class Result:
 
         Returns:
             The parts that there are, each under its name: ``stdout``, ``stderr``, ``value``,
-            ``displayed`` (MIME types), ``error`` (the traceback), ``ended`` (by a limit, or an exit
-            status) and ``denied``: denials with their hints, those that code swallowed.
+            ``displayed`` (texts, and images by their numbers), ``error`` (the traceback, without
+            most frames of libraries), ``ended`` (by a limit, or an exit status) and ``denied``:
+            denials with their hints, those that code swallowed. It is what a terminal would show,
+            without colours.
 
         Raises:
             TypeError: ``max_chars`` is no number.
@@ -155,19 +184,44 @@ class Result:
             42
         """
         max_chars = checked(max_chars)
+        value = "" if self.value is None else written(self.value)
+        if isinstance(self.value, str) and is_displayed(self):
+            # It is the text of a frame or the like.
+            value = self.value
         parts = {
             "stdout": self.stdout,
             "stderr": self.stderr,
-            "value": "" if self.value is None else written(self.value),
+            "value": value,
             "no value": self.value_error or "",
-            "displayed": ", ".join(sorted({mime for thing in self.display for mime in thing})),
-            "error": _error(self),
+            "displayed": displays_told(self.display, value),
+            "error": traceback_told(_error(self), [one.message for one in self.violations]),
             "ended": _ended(self),
             "denied": swallowed(self),
             "failed requests": _failed_requests(self),
         }
-        told = [f"{name}:\n{shortened(text, max_chars)}" for name, text in parts.items() if text]
-        return valid("\n\n".join(told)) or "It ran, and printed nothing."
+        told = [part(name, text, max_chars) for name, text in parts.items() if text]
+        return "\n\n".join(told) or "It ran, and printed nothing."
+
+    def content_for_model(self, max_chars: int = 20_000) -> ModelContent:
+        """The result as content for a model: text, images and the names of files.
+
+        Args:
+            max_chars: As for `for_model`.
+
+        Raises:
+            TypeError: ``max_chars`` is no number.
+            ValueError: ``max_chars`` is not positive.
+
+        Example:
+            >>> from fastaudit_rs import Policy
+            >>> Policy().session().run("1 / 0").content_for_model().is_error
+            True
+        """
+        text = self.for_model(max_chars)
+        images, left_out = images_of(self.display)
+        if left_out:
+            text = f"{text}\n\n{part('images left out', left_out, max_chars)}"
+        return ModelContent(text, images, files_of(self), is_error=not self.success)
 
     @property
     def timeline(self) -> list[Act]:
@@ -201,6 +255,12 @@ class Result:
         return self.killed_by == "wall_seconds"
 
 
+def files_of(result: Result) -> list[str]:
+    """The changed files that a model is told of: not those of caches."""
+    names = (name for name in result.changed if not name.startswith(".") and "/." not in name)
+    return [*islice(names, FILES)]
+
+
 def is_displayed(result: Result) -> bool:
     """Return whether the value is a frame or the like, which is shown as one."""
     texts = (written(result.value), result.value if isinstance(result.value, str) else None)
@@ -215,7 +275,7 @@ def untold(result: Result) -> list[AuditDenied]:
 
 def swallowed(result: Result) -> str:
     """The same as text, with their hints."""
-    return "\n".join(dict.fromkeys(str(one).strip() for one in untold(result)))
+    return "\n".join(dict.fromkeys(denial_told(str(one)) for one in untold(result)))
 
 
 def _failed_requests(result: Result) -> str:
@@ -234,16 +294,14 @@ def _error(result: Result) -> str:
     if result.error is None:
         return ""
     text = result.error.traceback or str(result.error)
-    # The marks below lines: each version of Python has others, and an error of syntax needs them.
-    return text if "SyntaxError" in result.error.kind else _MARKS.sub("", text)
+    # An error of syntax needs the marks.
+    return text if "SyntaxError" in result.error.kind else without_marks(text)
 
 
 def _ended(result: Result) -> str:
     if result.killed_by is None:
         is_told = result.error is not None or result.returncode == 0
         return "" if is_told else f"exit status {result.returncode}"
-    if result.killed_by == "interrupt":
-        return "it was interrupted"
     if result.pending is not None:
         return "it waits for an answer: names are as before the step, and files as it left them"
-    return f"it was ended by the limit {result.killed_by}"
+    return end_told(result.killed_by, result.duration)

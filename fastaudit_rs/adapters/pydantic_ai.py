@@ -5,10 +5,10 @@ from typing import Any
 
 from .. import Policy
 from ..sessions.base import Session, Tools
-from .steps import Place, Steps, as_data, check, check_options, described
+from .steps import Place, Steps, as_data, check, described, rules_of
 
 try:
-    from pydantic_ai import FunctionToolset, RunContext, ToolReturn
+    from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolReturn
     from pydantic_ai.toolsets import AbstractToolset
 except ImportError as error:
     raise ImportError(
@@ -21,15 +21,16 @@ class PythonToolset(FunctionToolset[Any]):
     """A toolset with a tool that runs a model's code in a session: names last from call to call.
 
     Each run of an agent has a session of its own, which ends with it; if a session is given in the
-    place of a policy, all runs share it. The content of the answer is `Result.for_model`, its
-    metadata has the rest of the result as data: denials, figures, files that changed
-    (`fastaudit_rs.adapters.steps.as_data`).
+    place of a policy, all runs share it. The answer is `Result.content_for_model`: text, and images
+    for the model. Its metadata has the rest of the result as data: denials, figures, files that
+    changed (`fastaudit_rs.adapters.steps.as_data`).
 
     Args:
         policy: The policy of the code; or a session, which is the host's to close.
         place: In this process, or in a sandbox: a process that the kernel confines.
         name: The name of the tool.
-        description: Its description for the model; the default tells of the tools.
+        description: Its description for the model; the default tells of the tools, and of what the
+            code may do.
         id: The id of the toolset.
         tools: Functions of the host that the code may call, by name, with the host's rights.
         **options: Other arguments of `Policy.session` or `Sandbox.session`: ``timeout``,
@@ -54,14 +55,14 @@ class PythonToolset(FunctionToolset[Any]):
         tools: Tools | None = None,
         **options: Any,
     ) -> None:
-        check(policy, place)
         if tools is not None:
             options["tools"] = tools
-        if isinstance(policy, Policy):
-            check_options(place, options)
+        check(policy, place, **options)
         super().__init__(id=id)
         self._given = (policy, place, options)
-        self._name, self._description = name, description or described(tools)
+        self._name, self._description = name, description
+        if description is None:
+            self._description = described(tools, rules_of(policy, place, **options))
         self._steps: Steps | None = None
         if isinstance(policy, Session):
             self._steps = Steps(policy, place, **options)
@@ -84,7 +85,11 @@ class PythonToolset(FunctionToolset[Any]):
         if self._steps is None:
             raise RuntimeError("a toolset that is given a policy runs code in a run of an agent")
         ran = await self._steps.arun(code)
-        return ToolReturn(return_value=ran.for_model(), metadata=as_data(ran))
+        found = ran.content_for_model()
+        metadata = await asyncio.to_thread(as_data, ran, self._steps.session)
+        images = [BinaryContent(image, media_type="image/png") for image in found.images]
+        answer = [found.text, *images] if images else found.text
+        return ToolReturn(return_value=answer, metadata=metadata)
 
 
 class _OfRun(PythonToolset):

@@ -1,11 +1,14 @@
 """The executor of a `CodeAgent` of smolagents: its code runs in a session."""
 
 import ast
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec
+from io import BytesIO
 from typing import Any
 
 from .. import Policy
+from .._for_model import readable
 from .._text import valid, written
 from ..results import Result, swallowed
 from ..sessions.arguments import seconds
@@ -13,6 +16,8 @@ from ..sessions.base import Session
 from .steps import Place, Steps
 
 try:
+    from PIL import Image  # smolagents needs it.
+
     # It has no types. `mypy.stubtest` reads no settings that say so.
     from smolagents.local_python_executor import (  # type: ignore[import-untyped,unused-ignore]
         BASE_BUILTIN_MODULES,
@@ -35,6 +40,9 @@ except ImportError as error:
 #: smolagents' own executor.
 SECONDS, PRINTED = 30.0, 50_000
 
+#: The pixels of the images of a step.
+PIXELS = 40_000_000
+
 #: The name that the code calls to end an agent's run.
 _FINAL = "final_answer"
 
@@ -44,7 +52,8 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
 
     It is given to an agent, whose ``cleanup()`` closes it: ``CodeAgent(tools, model,
     executor=GuardedExecutor(policy), additional_authorized_imports=["*"])``. The last argument is
-    for the prompt, which tells the model then that it may import anything.
+    for the prompt, which tells the model then that it may import anything. The agent takes
+    ``instructions=executor.rules_for_model()`` and ``step_callbacks=[executor.observe_images]``.
 
     The value of a step is that of its last expression or assignment, by value, or its ``repr()``.
     ``final_answer`` ends the step. Denials that code swallows are told below its output.
@@ -92,6 +101,8 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
         self._steps = Steps(policy, place, **options)
         self._tools: dict[str, Callable[..., Any]] = {}
         self._answers: list[Any] = []
+        #: The images of steps that no observation has yet.
+        self._images: list[bytes] = []
         #: The names of the code, with ``_print_outputs``, which the agent reads at an error.
         self.state = State(self._steps.session)
 
@@ -119,6 +130,7 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
         """
         self._answers.clear()
         ran = self._steps.run(_valued(code_action), None, self._tools, self._seconds)
+        self._images = ran.content_for_model().images
         logs = truncate_content(_logs(ran), max_length=self._most)
         self.state.printed = PrintContainer().append(logs)
         if self._answers:
@@ -129,8 +141,29 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
                 f"Code execution exceeded the maximum execution time{limit}"
             )
         if not ran.success:
-            raise InterpreterError(valid(_failure(code_action, ran)))
+            raise InterpreterError(valid(readable(_failure(code_action, ran))))
         return CodeOutput(output=_shown(ran.value), logs=logs, is_final_answer=False)
+
+    def observe_images(self, memory_step: Any, agent: Any = None) -> None:
+        """Give figures of a step to the model: ``CodeAgent(..., step_callbacks=[this])``."""
+        images, self._images = self._images, []
+        found: list[Any] = []
+        left = PIXELS
+        for image in images:
+            # The code made it: it may be none, or unpack to far more than it is.
+            with contextlib.suppress(Exception):
+                opened = Image.open(BytesIO(image), formats=["PNG"])
+                left -= opened.size[0] * opened.size[1]
+                if left >= 0:
+                    opened.load()
+                    found.append(opened)
+        if found:
+            before = getattr(memory_step, "observations_images", None) or []
+            memory_step.observations_images = [*before, *found]
+
+    def rules_for_model(self) -> str:
+        """What the code may do: ``CodeAgent(..., instructions=executor.rules_for_model())``."""
+        return self._steps.session.rules_for_model()
 
     def cleanup(self) -> None:
         """Close the session that was opened here."""
@@ -233,7 +266,7 @@ def _logs(ran: Result) -> str:
         ran.value_error and f"No value: {ran.value_error}",
     )
     text = "\n".join(part.removesuffix("\n") for part in parts if part)
-    return valid(text) + "\n" * any(parts)
+    return valid(readable(text)) + "\n" * any(parts)
 
 
 def _failure(code: str, ran: Result) -> str:

@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import inspect
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -13,14 +14,17 @@ from typing import Any, Literal
 
 from .. import Policy
 from .._near import unknown
+from .._rules import rules_for_model
 from .._text import valid_data
-from ..results import Error, Result
+from ..results import Error, Result, files_of
 from ..sandbox.host.process import ProcessEnded, SandboxError
 from ..sandbox.host.sandbox import Sandbox
+from ..sandbox.limits import Limits
 from ..sessions.arguments import count, is_async, seconds, tools_of
 from ..sessions.base import Session, Tools
 from ..sessions.guest import RUNS_ON
 from ..sessions.here import OPTIONS, HereSession
+from ..sessions.pieces import Output
 from ..sessions.typed import heading, structures
 
 #: Where code runs: in this process, under a guard, or in a sandbox, behind the kernel.
@@ -35,14 +39,40 @@ WAYS = {
 
 #: The description of a tool that runs Python, for a model.
 DESCRIPTION = """\
-Run Python code. The answer has its output, the value of its last expression, and its error. Names,
-imports and the working directory last from call to call. Operations that a policy denies are denied
-again when they are tried again."""
+Run Python code. The answer has its output, the value of its last expression, its figures, and its
+error. Names, imports and the working directory last from call to call."""
+
+#: The bytes of a file that a host gets with a result, and those of all its files.
+FILE, ALL_FILES = 1_000_000, 4_000_000
 
 
-def described(tools: Tools | None) -> str:
-    """The description of a tool whose code may call tools of the host."""
-    lines = [DESCRIPTION]
+def rules_of(
+    where: Policy | Session,
+    place: Place = "here",
+    *,
+    directory: str | os.PathLike[str] | None = None,
+    timeout: float | None = None,
+    limits: Limits | None = None,
+    **options: Any,
+) -> str:
+    """What code may do in a session that is opened later, as `Session.rules_for_model` tells it."""
+    if isinstance(where, Session):
+        return where.rules_for_model()
+    if place == "here":
+        begun = os.path.abspath(os.curdir if directory is None else directory)
+        return rules_for_model(where, directory=begun, seconds=timeout)
+    limits = limits or Limits()
+    return rules_for_model(
+        where,
+        is_sandbox=True,
+        seconds=limits.wall_seconds if timeout is None else timeout,
+        memory=limits.memory,
+    )
+
+
+def described(tools: Tools | None, rules: str = "") -> str:
+    """The description of a tool whose code may call tools of the host, with its rules."""
+    lines = [DESCRIPTION, rules] if rules else [DESCRIPTION]
     if tools:
         lines.append("It may call these functions:")
     for name, function in tools_of(tools).items():
@@ -54,15 +84,21 @@ def described(tools: Tools | None) -> str:
     return "\n".join(lines)
 
 
-def as_data(ran: Result) -> dict[str, Any]:
+def as_data(ran: Result, session: Session | None = None) -> dict[str, Any]:
     """A result as data for the host, which packages keep with a conversation.
 
+    Args:
+        ran: The result.
+        session: The session, for what is in changed files.
+
     Returns:
-        ``returncode``, ``killed_by`` and ``changed`` of the `Result`, ``error`` and ``denied`` as
-        dictionaries of their fields, ``pending`` as `Pending.to_dict`, and ``display`` as MIME
-        bundles of notebooks, in which images are in base64. JSON can hold it.
+        ``is_error``; ``returncode``, ``killed_by`` and ``changed`` of the `Result`; ``error`` and
+        ``denied`` as dictionaries of their fields, ``pending`` as `Pending.to_dict`, and
+        ``display`` as MIME bundles of notebooks, in which images are in base64. ``files`` has
+        changed files in base64 by their names, up to 1 MB each and 4 MB together. JSON can hold it.
     """
     told = {
+        "is_error": not ran.success,
         "returncode": ran.returncode,
         "killed_by": ran.killed_by,
         "changed": ran.changed,
@@ -76,17 +112,32 @@ def as_data(ran: Result) -> dict[str, Any]:
             }
             for shown in ran.display
         ],
+        "files": {} if session is None else _files(ran, session),
     }
     found: dict[str, Any] = valid_data(told)
     return found
 
 
-def check(where: object, place: object) -> None:
-    """Check where code is to run."""
+def _files(ran: Result, session: Session) -> dict[str, str]:
+    found: dict[str, str] = {}
+    left = ALL_FILES
+    for name in files_of(ran):
+        # It is gone, a link, or too large.
+        with contextlib.suppress(OSError, RuntimeError, ValueError):
+            data = session._read_file(name, min(FILE, left))
+            left -= len(data)
+            found[name] = base64.b64encode(data).decode()
+    return found
+
+
+def check(where: object, place: Any, **options: Any) -> None:
+    """Check where code is to run, and the options of a session there."""
     if not isinstance(where, (Policy, Session)):
         raise TypeError(f"policy must be a Policy or a Session, not {type(where).__name__}")
     if place not in ("here", "sandbox"):
         raise ValueError(f"place must be 'here' or 'sandbox', not {place!r}")
+    if isinstance(where, Policy):
+        check_options(place, options)
 
 
 def check_options(place: Place, options: Mapping[str, Any]) -> None:
@@ -155,9 +206,17 @@ class Steps:
         variables: Mapping[str, object] | None = None,
         tools: Tools | None = None,
         timeout: float | None = None,
+        on_output: Callable[[Output], object] | None = None,
     ) -> Result:
         """Run a step as `Session.run` does, after those that were asked for before."""
-        run = partial(self.session.run, code, variables=variables, tools=tools, timeout=timeout)
+        run = partial(
+            self.session.run,
+            code,
+            variables=variables,
+            tools=tools,
+            timeout=timeout,
+            on_output=on_output,
+        )
         with self._turn():
             try:
                 ran = run()
@@ -165,14 +224,14 @@ class Steps:
                 ran = self._go_back(error) or run()
             return self._noted(ran)
 
-    async def arun(self, code: str) -> Result:
+    async def arun(self, code: str, on_output: Callable[[Output], object] | None = None) -> Result:
         """Run a step as `Session.arun` does, after those that were asked for before."""
         async with self._async_turn():
             try:
-                ran = await self.session.arun(code)
+                ran = await self.session.arun(code, on_output=on_output)
             except RuntimeError as error:
                 lost = await asyncio.to_thread(self._go_back, error)
-                ran = lost or await self.session.arun(code)
+                ran = lost or await self.session.arun(code, on_output=on_output)
             return self._noted(ran)
 
     def close(self) -> None:

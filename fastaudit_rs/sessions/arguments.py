@@ -1,6 +1,7 @@
 """Arguments of sessions that are checked."""
 
 import keyword
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
@@ -84,6 +85,14 @@ def is_async(function: object) -> bool:
     return function.is_async if isinstance(function, Typed) else is_async_function(function)
 
 
+def listener(given: Any) -> Any:
+    """Check a function that gets output."""
+    if given is not None and (not callable(given) or is_async(given)):
+        kind = "a coroutine function" if callable(given) else type(given).__name__
+        raise TypeError(f"on_output must be a plain function of an Output, not {kind}")
+    return given
+
+
 def variables_of(given: object) -> bytes:
     """Check the variables of a step; return them packed, empty if there are none."""
     if given is None:
@@ -148,6 +157,19 @@ def input_of(given: object) -> bytes:
     raise TypeError(
         f"stdin must be str or bytes, not {type(given).__name__}: pass the text, not a file"
     )
+
+
+def parts_in(directory: str, name: object, of: str, itself: bool = False) -> list[str]:
+    """Return the parts of a file's name in a directory, by its text alone; none for `itself`."""
+    given = os.fspath(name) if isinstance(name, os.PathLike) else name
+    if not isinstance(given, str):
+        raise TypeError(f"name must be a str or a path, not {type(name).__name__}")
+    path = os.path.normpath(os.path.join(directory, given))
+    if itself and path == directory:
+        return []
+    if not path.startswith(f"{directory.rstrip('/')}/"):
+        raise ValueError(f"{given!r} is not in the directory of the {of}")
+    return path[len(directory.rstrip("/")) + 1 :].split("/")
 
 
 def policy_of(name: str, value: object) -> None:

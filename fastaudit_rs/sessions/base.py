@@ -4,19 +4,18 @@ The interface is the same in this process (`Policy.session`) and in a sandbox (`
 """
 
 import asyncio
-import codecs
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NoReturn, TypeAlias, TypeVar
+from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar
 
 from .._answers import Answer
 from .._keywords import checked
 from .._threads import in_thread
 from ..pending import Granted, Pending
 from ..results import Result
-from .arguments import input_of, seconds, text_of, tools_of, variables_of
+from .arguments import input_of, listener, seconds, text_of, tools_of, variables_of
+from .pieces import InLoop, Output
 from .questions import Questions
 
 _Self = TypeVar("_Self", bound="Closing")
@@ -35,42 +34,6 @@ CLOSED = "the snapshot is closed: by its close(), or by reset() of the session"
 #: Tools: functions of the host, or tools of other agent packages, that a step may call, by the
 #: names that it calls them by; or a list of those that have names.
 Tools: TypeAlias = Mapping[str, Any] | Sequence[Any]
-
-
-#: The streams of a step.
-Name: TypeAlias = Literal["stdout", "stderr"]
-NAMES: tuple[Name, Name] = ("stdout", "stderr")
-
-
-@dataclass(frozen=True)
-class Output:
-    """A piece of a step's output.
-
-    Attributes:
-        name: The stream that it was written to.
-        text: The text.
-    """
-
-    name: Literal["stdout", "stderr"]
-    text: str
-
-
-class Pieces:
-    """Tells the pieces of a step's output as text."""
-
-    def __init__(self, tell: Callable[[Output], None]) -> None:
-        self._tell = tell
-        make = codecs.getincrementaldecoder("utf-8")
-        self._decoders = {"stdout": make("replace"), "stderr": make("replace")}
-
-    def add(self, name: Name, data: bytes, final: bool = False) -> None:
-        text = self._decoders[name].decode(data, final)
-        if text:
-            self._tell(Output(name, text))
-
-    def end(self) -> None:
-        for name in NAMES:
-            self.add(name, b"", final=True)
 
 
 class _OfHost:
@@ -146,8 +109,9 @@ class Session(Closing):
         tools: _Tools = None,
         timeout: float | None = None,
         stdin: str | bytes | None = None,
+        on_output: Callable[[Output], object] | None = None,
     ) -> Result:
-        """Run a step, and wait for its end.
+        r"""Run a step, and wait for its end.
 
         Args:
             code: Python code; ``await`` may stand at its top level.
@@ -158,6 +122,8 @@ class Session(Closing):
                 data, and copied.
             timeout: The seconds that it may take; the session's own limit by default.
             stdin: What it reads from ``sys.stdin`` and by ``input()``.
+            on_output: A function that gets the output as it comes, by lines, in this thread. If it
+                raises an exception, the step is interrupted, and `run` raises it.
 
         Returns:
             The result: also of a step that fails, or that a limit or `interrupt` ended.
@@ -167,11 +133,20 @@ class Session(Closing):
             SandboxError: Its process has ended; `reset` starts another.
             TypeError: An argument has another type, or a variable is no data.
             ValueError: An argument has a wrong value: no identifier, a negative `timeout`.
+
+        Example:
+            >>> from fastaudit_rs import Policy
+            >>> with Policy().session() as session:
+            ...     ran = session.run("print('a', 'b')", on_output=lambda output: print(output))
+            Output(name='stdout', text='a b\n')
         """
-        return self._run(StepRequest(code, variables, tools, timeout, stdin))
+        request = StepRequest(code, variables, tools, timeout, stdin)
+        return self._run(request, listener(on_output))
 
     @abstractmethod
-    def _run(self, request: StepRequest) -> Result: ...
+    def _run(
+        self, request: StepRequest, on_output: Callable[[Output], object] | None = None
+    ) -> Result: ...
 
     @checked("Session.run")
     async def arun(
@@ -182,18 +157,23 @@ class Session(Closing):
         tools: _Tools = None,
         timeout: float | None = None,
         stdin: str | bytes | None = None,
+        on_output: Callable[[Output], object] | None = None,
     ) -> Result:
         """Run a step as `run` does, without stopping the event loop. Cancelling it interrupts it.
 
-        Tools that are coroutine functions run in this event loop.
+        Tools that are coroutine functions, and ``on_output``, run in this event loop.
         """
-        return await self._arun(StepRequest(code, variables, tools, timeout, stdin))
+        heard = InLoop(self.interrupt, listener(on_output))
+        request = StepRequest(code, variables, tools, timeout, stdin)
+        ran = await self._arun(request, heard.tell)
+        await heard.end()
+        return ran
 
     @abstractmethod
     async def _arun(
         self,
         request: StepRequest,
-        on_output: Callable[[Output], None] | None = None,
+        on_output: Callable[[Output], object] | None = None,
         stopped: threading.Event | None = None,
     ) -> Result:
         """Run a step; `stopped` is set where it is to be interrupted before it has begun too."""
@@ -303,6 +283,42 @@ class Session(Closing):
     def _keep_waiting(self, request: StepRequest, pending: Pending) -> None:
         if not request.has_begun:
             self._questions.put_back(pending)
+
+    @property
+    @abstractmethod
+    def timeout(self) -> float | None:
+        """The seconds that a step may take unless its `run` says another number."""
+
+    @abstractmethod
+    def rules_for_model(self) -> str:
+        """What steps may do, as a short text for a model: the policy, limits, the directory.
+
+        It belongs into the description of the tool that runs code.
+
+        Example:
+            >>> from fastaudit_rs import Policy
+            >>> session = Policy(write=["out"], network=False).session(timeout=60)
+            >>> print(session.rules_for_model().partition("- Write")[2])
+             files in: out
+            - Read files in: any directory
+            - Network: none
+            - Start programs: none
+            - Limits: 60 seconds a call
+            Everything else raises PermissionError, each time it is tried: do it another way,
+            or tell the user the setting that the error names.
+        """
+
+    @abstractmethod
+    def _read_file(self, name: str, max_bytes: int) -> bytes:
+        """Read a file that a step has changed, by its name in `Result.changed`.
+
+        No link is followed, and nothing is opened that is no regular file.
+
+        Raises:
+            OSError: It cannot be read, or has more bytes than it may.
+            RuntimeError: The session is closed.
+            ValueError: The name leads out of the directory, or through a link.
+        """
 
     @abstractmethod
     def interrupt(self) -> bool:

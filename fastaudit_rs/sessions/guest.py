@@ -19,6 +19,7 @@ from ..results import Error, Result
 from . import step
 from .forms import NotData, message, told
 from .output import Capture
+from .pieces import Output
 from .questions import StepQuestions, Thinking
 from .values import unpack
 
@@ -318,11 +319,25 @@ def _without_end(job: StepJob) -> step.Outcome:
     return step.Outcome(status, replace(error, traceback=f"{error}\n"))
 
 
-def wait(guest: Guest, job: StepJob, signs: "SimpleQueue[None]") -> None:
+def wait(
+    guest: Guest,
+    job: StepJob,
+    signs: "SimpleQueue[Output | None]",
+    on_output: Callable[[Output], object] | None = None,
+) -> None:
+    """Wait for a job's end, and tell of the output that comes among the signs to look."""
     with waits_here():
         while (seconds := job.wait(guest)) is not None:
+            sign = None
             with contextlib.suppress(Empty):
-                signs.get(timeout=min(seconds, LOOK))
+                sign = signs.get(timeout=min(seconds, LOOK))
+            if sign is not None and on_output is not None:
+                on_output(sign)
+        guest.output.end_lines()
+        while on_output is not None and not signs.empty():
+            sign = signs.get()
+            if sign is not None:
+                on_output(sign)
 
 
 async def awaited(guest: Guest, job: StepJob, sign: asyncio.Event) -> None:
@@ -334,3 +349,4 @@ async def awaited(guest: Guest, job: StepJob, sign: asyncio.Event) -> None:
                 waited = asyncio.wait_for(waited, seconds)
             await waited
         sign.clear()
+    guest.output.end_lines()

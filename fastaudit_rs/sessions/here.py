@@ -14,21 +14,19 @@ from typing import Any
 
 from .. import AuditDenied, Policy, _native
 from .._native import MONITORING
+from .._rules import rules_for_model
 from .._waiting import Waiting
 from ..approvals import Approvals
 from ..pending import PENDING
 from ..results import Result
 from . import step
-from .arguments import count, identifier, is_async, seconds, size, tools_of
+from .arguments import count, identifier, is_async, parts_in, seconds, size, tools_of
 from .base import (
     BUSY,
     CALLS,
     CLOSED,
     FOREIGN,
     SNAPSHOTS,
-    Name,
-    Output,
-    Pieces,
     Session,
     Snapshot,
     StepRequest,
@@ -37,6 +35,7 @@ from .base import (
 from .coroutines import Caller, Coroutines
 from .guest import Guest, Running, StepJob, awaited, wait
 from .output import Capture, of_host
+from .pieces import Lines, Output
 from .questions import Questions, StepEnds, StepQuestions, asking, settled
 from .state import StepQueue
 from .tool_values import Budget
@@ -198,8 +197,12 @@ class HereSession(Session):
         given: tuple[dict[str, Any], dict[str, Any]],
         notify: Callable[[], object],
         serve: Callable[[Coroutines], object],
+        on_output: Callable[[Output], object] | None = None,
     ) -> Running:
-        """Start a step: `notify` is called at its end, `serve` has coroutines served meanwhile."""
+        """Start a step: `notify` is called at its end, `serve` has coroutines served meanwhile.
+
+        `on_output` is called in the threads that write.
+        """
         limit = self._timeout if request.timeout is None else request.timeout
         with self._lock:
             self._check()
@@ -221,6 +224,7 @@ class HereSession(Session):
             asked = self._questions.begin(request.code, request.variables, request.granted)
             job = StepJob(work, notify, limit, thinking=asked.thinking)
             guest.output.on_full = lambda: job.stop("output")
+            guest.output.lines = on_output and Lines(on_output, guest.interrupts)
             changes = self._changes_from_now()
             denied = self._denials.begin()
             guest.start(job)
@@ -255,17 +259,20 @@ class HereSession(Session):
                 )
             raise RuntimeError(BUSY)
 
-    def _run(self, request: StepRequest) -> Result:
+    def _run(
+        self, request: StepRequest, on_output: Callable[[Output], object] | None = None
+    ) -> Result:
         given = self._given(request)
-        signs: SimpleQueue[None] = SimpleQueue()
+        signs: SimpleQueue[Output | None] = SimpleQueue()
         guest = self._guest
 
         def notify() -> None:
             signs.put(None)
 
         try:
-            running = self._start(request, given, notify, Coroutines.serve_alone)
-            wait(running.guest, running.job, signs)
+            heard = None if on_output is None else signs.put
+            running = self._start(request, given, notify, Coroutines.serve_alone, heard)
+            wait(running.guest, running.job, signs, on_output)
         except BaseException:
             # Ctrl-C, maybe as the step was being started: it is raised here, and in the step.
             job = guest.job
@@ -287,7 +294,7 @@ class HereSession(Session):
     async def _arun(
         self,
         request: StepRequest,
-        on_output: Callable[[Output], None] | None = None,
+        on_output: Callable[[Output], object] | None = None,
         stopped: threading.Event | None = None,
     ) -> Result:
         given = self._given(request)
@@ -303,23 +310,33 @@ class HereSession(Session):
             coroutines.leave_alone()
             coroutines.serve(loop)
 
-        running = self._start(request, given, notify, serve)
+        running = self._start(request, given, notify, serve, on_output)
         try:
-            if on_output is not None:
-                running.guest.output.on_piece = _as_text(on_output, running.guest)
             try:
                 await awaited(running.guest, running.job, sign)
             except BaseException:
                 running.job.stop("interrupt")
                 await awaited(running.guest, running.job, sign)
                 raise
-            finally:
-                running.guest.output.on_piece = None
             ran, asked = running.result(), running.asked
             return await asyncio.to_thread(self._settled, ran, asked) if asked.is_over else ran
         finally:
             if self._coroutines is not None:
                 self._coroutines.leave(loop)
+
+    @property
+    def timeout(self) -> float | None:
+        return self._timeout
+
+    def rules_for_model(self) -> str:
+        return rules_for_model(self._policy, directory=self._directory, seconds=self._timeout)
+
+    def _read_file(self, name: str, max_bytes: int) -> bytes:
+        if self._changes is None:
+            raise FileNotFoundError(2, "the session has no directory=, whose files are noted", name)
+        parts = parts_in(self._directory, name, "session")
+        data: bytes = self._changes.read(parts, max_bytes)
+        return data
 
     def interrupt(self) -> bool:
         job = self._guest.job
@@ -417,7 +434,7 @@ class HereSession(Session):
 
     def _between(self, work: Callable[[], Any]) -> Any:
         """Call a function in the guest's thread."""
-        signs: SimpleQueue[None] = SimpleQueue()
+        signs: SimpleQueue[Output | None] = SimpleQueue()
         with self._lock:
             self._check()
             job = StepJob(work, lambda: signs.put(None), BETWEEN)
@@ -428,21 +445,6 @@ class HereSession(Session):
         if not job.is_done or job.killed_by is not None:
             raise RuntimeError("the session did not answer: reset() starts anew")
         return job.result
-
-
-def _as_text(tell: Callable[[Output], None], guest: Guest) -> Callable[[Name, bytes], None]:
-    """Return a function that tells pieces of output, in the thread that writes them."""
-    pieces = Pieces(tell)
-
-    def on_piece(name: Name, data: bytes) -> None:
-        # The host's loop is left whole by an interrupt.
-        guest.interrupts.hold()
-        try:
-            pieces.add(name, data)
-        finally:
-            guest.interrupts.release()
-
-    return on_piece
 
 
 def _current() -> str:

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any, Literal, TypeAlias
 
 from .._native import _in_tool
-from .base import NAMES, Name
+from .pieces import NAMES, Lines, Name
 from .shown import shown_here
 from .stdin import reader
 
@@ -37,8 +37,8 @@ class Capture:
         """Begin without output; `is_here` knows the threads that the code has started."""
         self.most = most
         self.is_here = is_here
-        #: A function that gets each piece, in the thread that writes it.
-        self.on_piece: Callable[[Name, bytes], None] | None = None
+        #: What tells the host of output as it comes.
+        self.lines: Lines | None = None
         #: A function that is called when there is more than there may be.
         self.on_full: Callable[[], None] | None = None
         self._is_open = True
@@ -61,6 +61,12 @@ class Capture:
         self.streams["stdin"] = reader(stdin)
         _here.set(self)
         _stand_in(self)
+
+    def end_lines(self) -> None:
+        """Tell the rest of the output, and no more of it."""
+        lines, self.lines = self.lines, None
+        if lines is not None:
+            lines.end()
 
     def end(self) -> dict[Name, str]:
         texts: dict[Name, str] = {}
@@ -94,13 +100,18 @@ class Capture:
         if data:
             self._sizes[name] += len(data)
             self._pieces[name].append(data)
-            if self.on_piece is not None:
-                self.on_piece(name, data)
+            if (lines := self.lines) is not None:
+                lines.add(name, data)
+
+    def flush(self, name: Name) -> None:
+        if (lines := self.lines) is not None:
+            lines.flush(name)
 
 
 class _Sink(io.BufferedIOBase):
     def __init__(self, output: Capture, name: Name) -> None:
         self._take = functools.partial(output.take, name)
+        self._flush = functools.partial(output.flush, name)
         self.name: Any = name
 
     def writable(self) -> bool:
@@ -111,6 +122,10 @@ class _Sink(io.BufferedIOBase):
         taken = bytes(memoryview(data))
         self._take(taken)
         return len(taken)
+
+    def flush(self) -> None:
+        super().flush()
+        self._flush()
 
 
 class StreamProxy:

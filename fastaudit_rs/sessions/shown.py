@@ -83,6 +83,8 @@ class Shown:
         self._kept: list[dict[str, str | bytes]] = []
         self._left = most
         self._cut = 0
+        #: The figure that the step ended with, which is shown already.
+        self._last: object = None
 
     def begin(self) -> None:
         """Begin a step in this context, without things that it showed."""
@@ -92,7 +94,7 @@ class Shown:
 
     def end(self) -> list[dict[str, str | bytes]]:
         shown_here.set(None)
-        kept, self._kept = self._kept, []
+        kept, self._kept, self._last = self._kept, [], None
         if self._cut:
             noun = "thing" if self._cut == 1 else "things"
             limit = f"{COUNT} of {self._most / 1_000_000:g} MB"
@@ -100,10 +102,11 @@ class Shown:
         return kept
 
     def add(self, value: object) -> None:
-        """Show an object if it has a display besides its `repr()`."""
+        """Show the value of a step if it has a display besides its `repr()`."""
         found = bundle(value)
         if found is not None:
             self._keep(found)
+            self._last = value
 
     def display(self, *values: object, raw: bool = False, **options: object) -> None:
         """The function ``display`` of steps; `raw` shows dictionaries from MIME types."""
@@ -118,7 +121,8 @@ class Shown:
         for manager in list(_figures.get(self, {}).values()):
             figure = manager.canvas.figure
             try:
-                self._keep({"image/png": _png(figure), "text/plain": plain(figure)})
+                if figure is not self._last:
+                    self._keep({"image/png": _png(figure), "text/plain": plain(figure)})
             finally:
                 sys.modules[_PYPLOT].close(figure)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .. import Policy
 from ..programs import BY_A_SIGNAL
-from .options import limits_of, open_sandbox, policy_of, sandbox_rules
+from .options import ANY, limits_of, open_sandbox, policy_of, sandbox_rules
 from .run_command import wrong
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     """Serve until the client leaves, or until Ctrl-C; return the exit status."""
     try:
         address = None if options.http is None else address_of(options.http)
-        opens = _opens(options)
+        opens, rules = _opens(options)
     except (OSError, ValueError) as error:
         return wrong(error)
     from importlib.util import find_spec
@@ -45,7 +45,8 @@ def run(options: argparse.Namespace) -> int:
         return wrong("mcp needs the package mcp: pip install 'fastaudit-rs[mcp]'")
     from . import mcp_server
 
-    made = mcp_server.server(opens)
+    most = None if address is None else options.sessions
+    made = mcp_server.server(opens, rules=rules, max_sessions=most)
     try:
         if address is None:
             mcp_server.serve_stdio(made)
@@ -72,20 +73,30 @@ def address_of(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _opens(options: argparse.Namespace) -> "Callable[[], AbstractContextManager[Session]]":
-    """Return the function that opens a client's session."""
+def _opens(
+    options: argparse.Namespace,
+) -> "tuple[Callable[[], AbstractContextManager[Session]], str]":
+    """Return the function that opens a client's session, and what its code may do."""
     from .. import SandboxError
+    from .._rules import rules_for_model
 
     if options.sessions < 1:
         raise ValueError(f"--sessions takes a number from 1, not {options.sessions}")
     directory = options.directory
+    for path in options.read:
+        if path != ANY and not os.path.exists(path):
+            raise ValueError(f"--read {path}: there is no such file or directory")
     if not options.sandbox:
         policy, limits = policy_of(options), limits_of(options)
         if options.memory is not None:
             raise ValueError("--memory: the server's own process has no limit of it")
         if directory is not None and not os.path.isdir(directory):
             raise ValueError(f"--directory: there is no directory {directory}")
-        return functools.partial(policy.session, directory=directory, timeout=limits.wall_seconds)
+        seconds = limits.wall_seconds
+        told = rules_for_model(
+            policy, directory=os.path.abspath(directory or os.curdir), seconds=seconds
+        )
+        return functools.partial(policy.session, directory=directory, timeout=seconds), told
     rules = sandbox_rules(options)
     if directory is not None:
         raise ValueError("--directory: a sandbox has a directory of its own")
@@ -93,7 +104,11 @@ def _opens(options: argparse.Namespace) -> "Callable[[], AbstractContextManager[
         open_sandbox(rules).close()
     except SandboxError as error:
         raise ValueError(f"{error}; --no-sandbox runs code in this process") from None
-    return functools.partial(_sandboxed, rules)
+    policy, limits = rules
+    told = rules_for_model(
+        policy, is_sandbox=True, seconds=limits.wall_seconds, memory=limits.memory
+    )
+    return functools.partial(_sandboxed, rules), told
 
 
 @contextlib.contextmanager

@@ -7,16 +7,14 @@ Model Context Protocol: https://modelcontextprotocol.io/specification
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from typing import Annotated, Any
 from weakref import WeakSet
 
@@ -28,22 +26,22 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
+    INVALID_PARAMS,
     UNSUPPORTED_PROTOCOL_VERSION,
-    CallToolResult,
-    ContentBlock,
-    ImageContent,
-    TextContent,
+    ReadResourceResult,
+    ResourceLink,
     ToolAnnotations,
 )
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from .. import __version__
-from .._notebook import image_of
-from .._text import shortened, valid, valid_data, written
-from ..adapters.steps import for_models
+from .._for_model import clean
+from .._text import printable
 from ..results import Result
 from ..sessions.base import Session
+from .mcp_files import FILES, ChangedFiles
+from .mcp_result import RanResult, refused, tool_result
 
 #: Opens the session of a client; it is closed when the client leaves.
 Opens = Callable[[], AbstractContextManager[Session]]
@@ -63,6 +61,9 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
+#: The clients that may be connected besides those whose code runs.
+WAITING = 100
+
 #: The threads for other work, besides those for the steps of sessions.
 MORE = 4
 
@@ -71,20 +72,37 @@ TOOL = """\
 Run Python code, as a cell of a notebook.
 
 Names, imports and the working directory last from call to call. You get what the code prints, the
-value of its last expression, its figures as images, and its exception. `await` may stand at the
-top level. Operations that the policy denies raise PermissionError and are in `denials`: the same
-operation will be denied again, so do it another way or tell the user the hint.
+value of its last expression, its figures as images, its exception, and links to files that it made
+or changed. `await` may stand at the top level. Operations that the policy denies raise
+PermissionError and are in `denials`.
 """
 
-CODE = "Python code. It is run with reset=true too; then it may be empty."
+RESET = """\
+Start a fresh session: variables, imports and modules of earlier calls of run_python are forgotten.
+Files stay.
+"""
 
-RESET = "Begin anew before: without names, imports and modules of earlier calls."
+#: The tools, and the names of their arguments.
+RUN, AGAIN = "run_python", "reset_python"
+ARGUMENTS = {RUN: ("code", "timeout"), AGAIN: ()}
+
+#: The answer where as many clients as may be have a session.
+FULL = (
+    "this server runs code of {} clients at a time, and so many are there: try again when one has "
+    "left, or later"
+)
 
 
 def server(
-    opens: Opens, *, name: str = "python", max_chars: int = MOST, instructions: str | None = None
+    opens: Opens,
+    *,
+    name: str = "python",
+    max_chars: int = MOST,
+    instructions: str | None = None,
+    rules: str | None = None,
+    max_sessions: int | None = None,
 ) -> MCPServer[Any]:
-    """An MCP server whose tool ``run_python`` runs code in a session.
+    """An MCP server whose tool ``run_python`` runs code in a session; ``reset_python`` begins anew.
 
     The server is the class of the package `mcp`: a host adds its own tools, and runs it.
 
@@ -92,7 +110,10 @@ def server(
         opens: Opens the session of a client: a session itself, or a context manager that gives one.
         name: The name of the server.
         max_chars: The characters of each text that a client gets.
-        instructions: A text for clients about the server.
+        instructions: A text for clients about the server, before the rules.
+        rules: What the code may do, as `Session.rules_for_model` tells it: for the tool's
+            description, and for clients.
+        max_sessions: The number of clients whose code may run at a time.
 
     Example:
         >>> from fastaudit_rs import Policy
@@ -101,30 +122,42 @@ def server(
         >>> made.name
         'python'
     """
+    about = "\n\n".join(text for text in (instructions, rules) if text) or None
     made: MCPServer[Any] = MCPServer(
         name,
         version=__version__,
-        instructions=instructions,
-        lifespan=lambda _: _clients(opens),
-        middleware=[_with_sessions],
+        instructions=about,
+        lifespan=lambda _: _clients(opens, max_sessions),
+        middleware=[_with_sessions, _with_known_arguments, _with_files],
         log_level="WARNING",
     )
 
     async def run_python(
         ctx: Context[Any, Any],
-        code: Annotated[str, Field(description=CODE)],
-        reset: Annotated[bool, Field(description=RESET)] = False,
+        code: Annotated[str, Field(description="Python code.")],
+        timeout: Annotated[
+            float | None, Field(description="Seconds that it may take, up to the limit.", gt=0)
+        ] = None,
     ) -> RanResult:
-        clients: _Clients = ctx.request_context.lifespan_context
-        client = clients.of(ctx)
+        client = _clients_of(ctx.request_context).of(ctx.request_context)
         try:
-            ran, restarted = await client.run(code, reset, ctx.report_progress)
+            ran, restarted, links = await client.run(code, timeout, ctx.report_progress)
         except (OSError, RuntimeError) as error:
             raise ToolError(str(error)) from error
-        return tool_result(ran, restarted, max_chars)
+        return tool_result(ran, restarted, max_chars, links)
+
+    async def reset_python(ctx: Context[Any, Any]) -> str:
+        try:
+            await _clients_of(ctx.request_context).of(ctx.request_context).reset()
+        except (OSError, RuntimeError) as error:
+            raise ToolError(str(error)) from error
+        return "A fresh session has begun."
 
     hints = ToolAnnotations(title="Run Python", read_only_hint=False, open_world_hint=True)
-    made.add_tool(run_python, description=TOOL, annotations=hints)
+    described = f"{TOOL}\n{rules}\n" if rules else TOOL
+    made.add_tool(run_python, RUN, description=described, annotations=hints)
+    hints = ToolAnnotations(title="Forget variables", read_only_hint=False, open_world_hint=False)
+    made.add_tool(reset_python, AGAIN, description=RESET, annotations=hints)
     return made
 
 
@@ -139,15 +172,41 @@ class _Client:
         #: Held while the session is opened, which its end waits for.
         self._opening = threading.Lock()
         self._is_closed = False
+        #: True if no step ran since it was begun anew.
+        self._was_reset = False
+        self.files = ChangedFiles()
 
-    async def run(self, code: str, reset: bool, report: Report) -> tuple[Result, bool]:
-        """Run a step; tell whether names of earlier ones were lost before."""
+    async def run(
+        self, code: str, timeout: float | None, report: Report
+    ) -> tuple[Result, bool, list[ResourceLink]]:
+        """Run a step.
+
+        Return whether names of earlier ones were lost before, and links to changed files, too.
+        """
         async with self._one_at_a_time:
             # Not broken off: a session that is opened is closed later.
-            session, restarted = await anyio.to_thread.run_sync(self._ready, reset)
-            return await _ran(session, code, report), restarted
+            session, restarted = await anyio.to_thread.run_sync(self._ready)
+            restarted, self._was_reset = restarted or self._was_reset, False
+            if timeout is not None and session.timeout is not None:
+                timeout = min(timeout, session.timeout)
+            ran = await _ran(session, code, timeout, report)
+            links = await anyio.to_thread.run_sync(self.files.note, session, ran)
+            return ran, restarted, links
 
-    def _ready(self, reset: bool) -> tuple[Session, bool]:
+    async def reset(self) -> None:
+        """Begin anew; a session that is not opened yet is new."""
+        async with self._one_at_a_time:
+            if self._session is not None:
+                await anyio.to_thread.run_sync(self._session.reset)
+                self._was_reset = True
+
+    async def read(self, uri: str) -> ReadResourceResult | None:
+        session = self._session
+        if session is None:
+            return None
+        return await anyio.to_thread.run_sync(self.files.read, session, uri)
+
+    def _ready(self) -> tuple[Session, bool]:
         """The session, able to run a step; and whether it had to begin anew for that."""
         session = self._session
         if session is None:
@@ -156,16 +215,15 @@ class _Client:
                     raise RuntimeError("the session is closed")
                 session = self._session = self._stack.enter_context(self._opens())
             return session, False
-        if not reset:
-            # Its process may have ended, or a step may run that could not be interrupted.
-            with contextlib.suppress(RuntimeError):
-                session.names  # noqa: B018
-                return session, False
-            with contextlib.suppress(RuntimeError):
-                session.undo()
-                return session, False
+        # Its process may have ended, or a step may run that could not be interrupted.
+        with contextlib.suppress(RuntimeError):
+            session.names  # noqa: B018
+            return session, False
+        with contextlib.suppress(RuntimeError):
+            session.undo()
+            return session, False
         session.reset()
-        return session, not reset
+        return session, True
 
     async def close(self) -> None:
         """End the session, with the step that runs."""
@@ -178,9 +236,9 @@ class _Client:
             self._stack.close()
 
 
-async def _ran(session: Session, code: str, report: Report) -> Result:
+async def _ran(session: Session, code: str, timeout: float | None, report: Report) -> Result:
     """Run a step, and tell of its output meanwhile. Cancelling it interrupts the step."""
-    stream = session.stream(code)
+    stream = session.stream(code, timeout=timeout)
     pieces: list[str] = []
     has_more, ended = asyncio.Event(), asyncio.Event()
 
@@ -194,7 +252,7 @@ async def _ran(session: Session, code: str, report: Report) -> Result:
             pieces.clear()
             if text:
                 told += len(text)
-                await report(told, None, valid(cut(text, PIECE)))
+                await report(told, None, clean(text, PIECE))
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(ended.wait(), EVERY)
 
@@ -217,17 +275,24 @@ async def _ran(session: Session, code: str, report: Report) -> Result:
 class _Clients:
     """The sessions of the clients: one for a connection, one for each session over HTTP."""
 
-    def __init__(self, opens: Opens) -> None:
+    def __init__(self, opens: Opens, most: int | None) -> None:
         self._opens = opens
+        self._most = most
         self._of: dict[str | None, _Client] = {}
 
-    def of(self, ctx: Context[Any, Any]) -> _Client:
-        request = ctx.request_context.request
+    def known(self, ctx: ServerRequestContext[Any, Any]) -> _Client | None:
+        """The client of a request, if it has run code."""
+        return self._of.get(None if ctx.request is None else ctx.request.headers.get(SESSION))
+
+    def of(self, ctx: ServerRequestContext[Any, Any]) -> _Client:
+        request = ctx.request
         key = None if request is None else request.headers.get(SESSION)
         if request is not None and key is None:
             raise ToolError("run_python needs a server that keeps sessions: stateless_http=False")
         client = self._of.get(key)
         if client is None:
+            if self._most is not None and len(self._of) >= self._most:
+                raise ToolError(FULL.format(self._most))
             client = self._of[key] = _Client(self._opens)
             if key is not None:
                 # The client's connection, which the SDK hands to no tool otherwise.
@@ -250,8 +315,8 @@ _serving: WeakSet[_Clients] = WeakSet()
 
 
 @contextlib.asynccontextmanager
-async def _clients(opens: Opens) -> AsyncIterator[_Clients]:
-    clients = _Clients(opens)
+async def _clients(opens: Opens, most: int | None) -> AsyncIterator[_Clients]:
+    clients = _Clients(opens, most)
     _serving.add(clients)
     try:
         yield clients
@@ -275,6 +340,47 @@ async def _with_sessions(ctx: ServerRequestContext[Any, Any], call_next: CallNex
             },
         )
     return await call_next(ctx)
+
+
+async def _with_known_arguments(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
+    """Refuse arguments that a tool does not have: the SDK leaves them out without a word."""
+    params = ctx.params or {}
+    known = ARGUMENTS.get(str(params.get("name"))) if ctx.method == "tools/call" else None
+    given = params.get("arguments")
+    if known is not None and isinstance(given, Mapping):
+        unknown = [printable(str(name)[:50]) for name in given if name not in known]
+        if unknown:
+            takes = ", ".join(known) or "no arguments"
+            return refused(f"unknown argument {unknown[0]!r}: {params['name']} takes {takes}")
+    return await call_next(ctx)
+
+
+async def _with_files(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
+    """List and read the files that a client's code changed, beside resources of the host."""
+    uri = str((ctx.params or {}).get("uri"))
+    if ctx.method == "resources/list":
+        found = await call_next(ctx)
+        client = _clients_of(ctx).known(ctx)
+        if client is not None and isinstance(found, dict):
+            # It is on its way to the client already.
+            own = [
+                one.model_dump(by_alias=True, exclude_none=True) for one in client.files.listed()
+            ]
+            found = {**found, "resources": [*found["resources"], *own]}
+        return found
+    if ctx.method == "resources/read" and uri.startswith(FILES):
+        client = _clients_of(ctx).known(ctx)
+        read = None if client is None else await client.read(uri)
+        if read is None:
+            why = "there is no such file of a call of run_python: it is gone, a link, or too large"
+            raise MCPError(code=INVALID_PARAMS, message=why, data={"uri": uri})
+        return read
+    return await call_next(ctx)
+
+
+def _clients_of(ctx: ServerRequestContext[Any, Any]) -> _Clients:
+    clients: _Clients = ctx.lifespan_context
+    return clients
 
 
 def serve_stdio(server: MCPServer[Any]) -> None:
@@ -340,120 +446,12 @@ def serve_http(server: MCPServer[Any], host: str, port: int, most: int) -> None:
         shown = f"[{host}]" if ":" in host else host
         found = listening.getsockname()[1]
         address = f"http://{shown}:{found}/mcp"
+        # A client that finds no room for its code is told so by the tool.
         app = server.streamable_http_app(
-            host=host, max_sessions=most, transport_security=_security(found)
+            host=host, max_sessions=most + WAITING, transport_security=_security(found)
         )
         config = uvicorn.Config(
             app, loop="asyncio", log_level="warning", timeout_graceful_shutdown=1
         )
         print(f"fastaudit-rs: serving at {address}", file=sys.stderr, flush=True)
         Server(config).run(sockets=[listening])
-
-
-# The result of a step for a client of an MCP server: text, images, and the same as data.
-
-#: The note of a step that found no names of those before.
-RESTARTED = "(The session began anew: names and imports of earlier calls are gone.)"
-
-
-class Denial(BaseModel):
-    """An operation that was denied: the fields of `AuditDenied` of these names."""
-
-    rule: str | None = None
-    event: str
-    effect: str | None = None
-    path: str | None = None
-    host: str | None = None
-    command: str | None = None
-    message: str
-    hint: str | None = None
-
-
-class Asked(BaseModel):
-    """A request over the network: the fields of `fastaudit_rs.timeline.Request` of these names."""
-
-    host: str
-    port: int | None = None
-    method: str | None = None
-    path: str | None = None
-    status: int | None = None
-    verdict: str
-    rule: str | None = None
-    error: str | None = None
-
-
-class Failure(BaseModel):
-    """The exception that ended a step: the fields of `fastaudit_rs.results.Error`."""
-
-    kind: str
-    message: str
-    line: int | None = None
-
-
-class Ran(BaseModel):
-    """The structured content of a result."""
-
-    success: bool
-    stdout: str
-    stderr: str
-    value: Any = None
-    error: Failure | None = None
-    ended_by: str | None = None
-    denials: list[Denial]
-    requests: list[Asked]
-    changed: list[str]
-    restarted: bool
-    seconds: float
-
-
-#: The type of a tool's result: its schema is that of the structured content.
-RanResult = Annotated[CallToolResult, Ran]
-
-
-def tool_result(ran: Result, restarted: bool, max_chars: int) -> CallToolResult:
-    """A step's result, for a client; `restarted` if names of earlier steps were lost before."""
-    ran = for_models(ran)
-    told: dict[str, Any] = {
-        "success": ran.success,
-        "stdout": cut(ran.stdout, max_chars),
-        "stderr": cut(ran.stderr, max_chars),
-        "value": _value(ran.value, max_chars),
-        "error": None if ran.error is None else asdict(ran.error),
-        "ended_by": ran.killed_by,
-        "denials": [denied.to_dict() for denied in ran.violations],
-        "requests": list(map(asdict, ran.requests)),
-        "changed": ran.changed,
-        "restarted": restarted,
-        "seconds": round(ran.duration, 3),
-    }
-    if ran.error is not None:
-        told["error"]["message"] = cut(ran.error.message, max_chars)
-    text = ran.for_model(max_chars)
-    content = [_text(f"{RESTARTED}\n\n{text}" if restarted else text)]
-    for shown in ran.display:
-        image, plain = image_of(shown), shown.get("text/plain")
-        if image is not None:
-            content.append(ImageContent(type="image", data=image, mime_type="image/png"))
-        elif isinstance(plain, str) and plain not in text:
-            content.append(_text(cut(plain, max_chars)))
-    # The fields that the classes name are those that a client gets.
-    structured = Ran.model_validate(valid_data(told)).model_dump()
-    return CallToolResult(content=content, structured_content=structured, is_error=not ran.success)
-
-
-def cut(text: str, max_chars: int) -> str:
-    return text if len(text) <= max_chars else shortened(text, max_chars)
-
-
-def _text(text: str) -> ContentBlock:
-    return TextContent(type="text", text=valid_data(text))
-
-
-def _value(value: object, max_chars: int) -> Any:
-    """The value, if JSON can hold it and it is not too long; else its `repr()`."""
-    try:
-        if len(json.dumps(value, allow_nan=False)) <= max_chars:
-            return value
-    except (TypeError, ValueError, RecursionError):
-        pass
-    return cut(written(value), max_chars)

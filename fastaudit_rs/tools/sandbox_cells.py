@@ -17,7 +17,7 @@ from .. import SandboxError
 from .._notebook import framed, image_of, in_lines
 from .._text import harmless, written
 from ..results import Result, is_displayed, untold
-from ..sessions.base import Output
+from ..sessions.pieces import Output
 from .denials import lines
 from .options import (
     ANY,

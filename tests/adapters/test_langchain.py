@@ -1,7 +1,9 @@
 """The tool for agents of LangChain and LangGraph, with the packages and a scripted model."""
 
 import asyncio
+import base64
 import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -100,12 +102,79 @@ def test_a_node_of_a_graph_runs_calls_of_a_message_in_turn(make):
     assert compiled.invoke({"messages": calls("n")})["messages"][-1].content == "value:\n6"
 
 
-def test_figures_are_in_the_artifact(make):
+def test_figures_reach_the_model(make):
     code = "class Shown:\n    def _repr_png_(self): return b'\\x89PNG\\r\\n\\x1a\\n'\nShown()"
     call = calls(code).tool_calls[0]
     message = make().invoke({**call, "type": "tool_call"})
-    assert message.content.endswith("displayed:\nimage/png, text/plain")
+    text, image = message.content_blocks
+    assert text["text"].endswith("displayed:\nimage 1")
+    assert (image["type"], image["mime_type"]) == ("image", "image/png")
+    assert base64.b64decode(image["base64"]) == b"\x89PNG\r\n\x1a\n"
     assert message.artifact["display"][0]["image/png"] == "iVBORw0KGgo="
+
+
+def test_figures_for_a_model_that_takes_none(make):
+    code = "class Shown:\n    def _repr_png_(self): return b'\\x89PNG\\r\\n\\x1a\\n'\nShown()"
+    message = make(images=False).invoke({**calls(code).tool_calls[0], "type": "tool_call"})
+    assert message.content.endswith("displayed:\nimage 1")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_status_of_a_message_says_failure(make, is_async):
+    """An agent that counts failures by it saw none."""
+    tool = make(timeout=5)
+    codes = ["1", "1 / 0", "open('/srv/a', 'w')", "try: open('/srv/a', 'w')\nexcept OSError: 2"]
+    wanted = [{**call, "type": "tool_call"} for call in calls(*codes).tool_calls]
+    if is_async:
+
+        async def ask():
+            return [await tool.ainvoke(one) for one in wanted]
+
+        messages = asyncio.run(ask())
+    else:
+        messages = [tool.invoke(one) for one in wanted]
+    assert [message.status for message in messages] == ["success", "error", "error", "success"]
+    assert [message.tool_call_id for message in messages] == [one["id"] for one in wanted]
+    assert [message.artifact["is_error"] for message in messages] == [False, True, True, False]
+    assert messages[1].name == "python" and "ZeroDivisionError" in messages[1].content
+    # Without a call there is no message.
+    assert "ZeroDivisionError" in tool.invoke({"code": "1 / 0"})
+
+
+def test_files_are_in_the_artifact(place, tmp_path):
+    code = "open('a.csv', 'w').write('1,2')\nopen('large', 'wb').truncate(1_000_001)"
+    options = {"directory": tmp_path} if place == "here" else {}
+    with python_tool(POLICY, place, **options) as tool:
+        message = tool.invoke({**calls(code).tool_calls[0], "type": "tool_call"})
+    assert message.artifact["changed"] == ["a.csv", "large"]
+    assert message.artifact["files"] == {"a.csv": base64.b64encode(b"1,2").decode()}
+    with pytest.raises(RuntimeError, match="closed"):
+        tool.session.run("1")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_output_is_streamed_by_a_graph(make, is_async):
+    graph = StateGraph(MessagesState)
+    graph.add_node("tools", ToolNode([make()]))
+    graph.add_edge(START, "tools")
+    compiled = graph.compile()
+    asked = {"messages": calls("print('a', 1)\nprint('b')")}
+
+    async def stream():
+        return [piece async for piece in compiled.astream(asked, stream_mode="custom")]
+
+    if is_async and sys.version_info >= (3, 11):
+        pieces = asyncio.run(stream())
+    else:
+        pieces = [*compiled.stream(asked, stream_mode="custom")]
+    assert "".join(piece["text"] for piece in pieces) == "a 1\nb\n"
+    assert {(piece["tool"], piece["stream"]) for piece in pieces} == {("python", "stdout")}
+
+
+def test_the_model_is_told_the_rules(make):
+    description = make(timeout=7).description
+    assert "- Write files in: the working directory" in description
+    assert "- Limits: 7 seconds a call" in description
 
 
 def test_the_event_loop_runs_meanwhile(make):

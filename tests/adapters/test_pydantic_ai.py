@@ -77,10 +77,27 @@ def test_a_conversation_of_five_steps(place, is_async):
     assert metadata[1]["denied"][0]["path"] == "/srv/primes"
     kept_messages = json.loads(ran.all_messages_json())
     assert kept_messages[4]["parts"][0]["metadata"] == metadata[1]
+    assert [one["is_error"] for one in metadata] == [False, True, False, True, False]
     (tool,) = model.seen
+    assert "- Write files in: the working directory" in tool.description
+    assert ("2 GB of memory" in tool.description) is (place == "sandbox")
     assert "- await keep(name: str, text: str) -> int: Keep a note." in tool.description
     assert tool.parameters_json_schema["properties"]["code"]["description"] == "The Python code."
     assert tool.parameters_json_schema["required"] == ["code"]
+
+
+def test_figures_reach_the_model_and_files_the_host(place, tmp_path):
+    shown = "class A:\n    def _repr_png_(self): return b'\\x89PNG\\r\\n\\x1a\\n'\n"
+    options = {"directory": tmp_path} if place == "here" else {}
+    toolset = PythonToolset(POLICY, place, **options)
+    model = scripted(f"{shown}open('a', 'w').write('b')\nA()")
+    ran = Agent(model, toolsets=[toolset]).run_sync("Draw.")
+    [answer] = answers(ran)
+    text, image = answer.content
+    assert text.endswith("displayed:\nimage 1")
+    assert (image.data, image.media_type) == (b"\x89PNG\r\n\x1a\n", "image/png")
+    assert answer.metadata["files"] == {"a": "Yg=="}
+    assert json.loads(ran.all_messages_json())
 
 
 def test_calls_of_a_message_run_in_turn(place):
@@ -131,5 +148,9 @@ def test_wrong_arguments():
         PythonToolset(POLICY, "there")
     with pytest.raises(TypeError, match="policy must be"):
         PythonToolset("workspace")
+    with pytest.raises(ValueError, match="timeout must be positive"):
+        PythonToolset(POLICY, timeout=-1)
+    with pytest.raises(TypeError, match="tools must be a mapping"):
+        PythonToolset(POLICY, tools=[print])
     with pytest.raises(TypeError, match="no_such"):
         Agent(scripted("1"), toolsets=[PythonToolset(POLICY, no_such=1)]).run_sync("Go.")

@@ -83,6 +83,36 @@ def test_a_conversation_of_five_steps(executor, tmp_path):
         executor("1")
 
 
+def test_figures_are_images_of_an_observation(executor):
+    pytest.importorskip("matplotlib")
+    model = Scripted(
+        "import matplotlib.pyplot as plt\nplt.plot([1, 2])", "1", "final_answer('It is drawn.')"
+    )
+    agent = smolagents.CodeAgent(
+        [],
+        model,
+        executor=executor,
+        additional_authorized_imports=["*"],
+        instructions=executor.rules_for_model(),
+        step_callbacks=[executor.observe_images],
+        verbosity_level=0,
+    )
+    assert agent.run("Draw.") == "It is drawn."
+    drawn, other, _ = (step for step in agent.memory.steps if hasattr(step, "observations_images"))
+    [image] = drawn.observations_images
+    assert image.format == "PNG" and image.size[0] > 100
+    assert other.observations_images is None
+    assert "- Write files in: the working directory" in agent.system_prompt
+
+
+def test_images_that_are_none(executor):
+    """The step goes on: what the code shows does not end the agent's run."""
+    executor("display({'image/png': b'\\x89PNG\\r\\n\\x1a\\n' + bytes(99)}, raw=True)")
+    step = smolagents.ActionStep(step_number=1, timing=smolagents.memory.Timing(0))
+    executor.observe_images(step)
+    assert step.observations_images is None
+
+
 def test_an_agent_that_another_one_manages(executor, place):
     for inner in ("here", place):
         helper = smolagents.CodeAgent(

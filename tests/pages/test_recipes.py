@@ -71,7 +71,7 @@ def test_mcp_server(tmp_path):
             return [tool.name for tool in tools.tools], items, results
 
     names, items, results = asyncio.run(asyncio.wait_for(talk(), 60))
-    assert names == ["run_python", "items"]
+    assert names == ["run_python", "reset_python", "items"]
     assert items.structured_content == {"result": ["salt", "tea"]}
     told = [one.structured_content for one in results]
     assert [one["value"] for one in told] == [4.0, [5.0, None], None]

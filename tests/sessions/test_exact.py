@@ -17,7 +17,7 @@ import pytest
 
 from fastaudit_rs import AuditDenied, Policy, Sandbox
 from fastaudit_rs.results import Error, Result
-from fastaudit_rs.sessions.base import Output
+from fastaudit_rs.sessions.pieces import Output
 from fastaudit_rs.timeline import Act, Request
 
 #: The types of data, and classes of results whose attributes are data.

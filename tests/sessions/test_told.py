@@ -1,9 +1,14 @@
 """A result of a step in words for a model, and steps under a policy that denies imports."""
 
+import contextlib
+import re
+
 import pytest
 
 from fastaudit_rs import Limits, Policy, Sandbox
-from fastaudit_rs.results import Error, Result
+from fastaudit_rs.results import Error, ModelContent, Result
+
+PNG = b"\x89PNG\r\n\x1a\n"
 
 RAN = Result(returncode=0, stdout="", stderr="", duration=0.0, killed_by=None)
 
@@ -41,7 +46,8 @@ def test_denials_are_told_once_with_their_hints(session):
 @pytest.mark.slow
 def test_ends_are_told(session):
     told = session.run("print('a')\nwhile True: pass", timeout=0.5).for_model()
-    assert told.startswith("stdout:\na\n\n") and "ended by the limit wall_seconds" in told
+    assert told.startswith("stdout:\na\n\n")
+    assert re.search(r"stopped after 0\.\d+ s by the time limit \(wall_seconds\)", told), told
     assert "SystemExit: 3" in session.run("raise SystemExit(3)").for_model()
 
 
@@ -50,10 +56,27 @@ def test_ends_are_told(session):
     [
         ({"returncode": 3}, "ended:\nexit status 3"),
         ({"returncode": -9}, "ended:\nexit status -9"),
-        ({"returncode": -9, "killed_by": "memory"}, "ended:\nit was ended by the limit memory"),
+        (
+            {"returncode": -9, "killed_by": "memory"},
+            "ended:\nit was stopped after 0 s by the memory limit (memory)",
+        ),
+        (
+            {"returncode": -9, "killed_by": "new"},
+            "ended:\nit was stopped after 0 s by the limit new",
+        ),
         ({"killed_by": "interrupt"}, "ended:\nit was interrupted"),
         ({"value_error": "too large"}, "no value:\ntoo large"),
-        ({"display": [{"image/png": b"", "text/plain": ""}]}, "displayed:\nimage/png, text/plain"),
+        (
+            {"display": [{"image/png": PNG, "text/plain": "a figure"}, {"image/png": PNG}]},
+            "displayed:\nimage 1: a figure\nimage 2",
+        ),
+        ({"display": [{"image/png": b"", "text/plain": "no figure"}]}, "displayed:\nno figure"),
+        ({"display": [{"text/html": "<b>"}]}, "displayed:\ntext/html"),
+        (
+            {"value": "   x\n0  1", "display": [{"text/html": "", "text/plain": "   x\n0  1"}]},
+            "value:\n   x\n0  1",
+        ),
+        ({"stdout": "a" + "\x1b[31m" * 5_000}, "stdout:\na"),
         ({"error": Error("E", "m"), "returncode": 1}, "error:\nE: m"),
     ],
 )
@@ -66,6 +89,77 @@ def test_long_parts_lose_their_middle():
     told = ran.for_model(max_chars=11)
     assert told == "stdout:\naaaaa\n… 89 characters left out …\nbbbbbb\n\nvalue:\n1"
     assert ran.for_model(100).startswith("stdout:\n" + "a" * 50 + "b" * 50 + "\n\n")
+
+
+def test_output_is_what_a_terminal_shows(session):
+    """A model that reads commands for a terminal repeats them, or takes them for text."""
+    code = r"print('\x1b[1;31mred\x1b[0m\x1b]0;title\x07 10%\r 100%\nab\bc\x07\tend\r')"
+    ran = session.run(f"{code}\nraise ValueError('\\x1b[2Jcleared')")
+    told = ran.for_model()
+    assert told.startswith("stdout:\n 100%\nac\\x07\tend\n\nerror:\n"), told
+    assert told.endswith("ValueError: cleared") and "\x1b[1;31m" in ran.stdout
+
+
+def test_a_denial_in_a_library_is_told_in_a_few_lines(importing):
+    """The library raises an error of its own, with all of the denial in its text."""
+    code = "import urllib.request\nurllib.request.urlopen('http://a.org')"
+    told = importing(True, network=False).run(code).for_model()
+    assert told.count("Denied: look up the host 'a.org'") == 1
+    assert told.count("To allow it: ") == 1 and "Call chain: " not in told
+    assert "line 2, in <module>" in told and "urllib.error.URLError: " in told
+    assert len(told.splitlines()) < 12
+
+
+def test_a_denial_that_is_told_nowhere_else_is_kept(session):
+    code = "try: open('/srv/a', 'w')\nexcept OSError: open('/srv/b', 'w')"
+    told = session.run(code).for_model()
+    assert "'/srv/a'" in told and "'/srv/b'" in told
+
+
+def test_frames_of_libraries_are_left_out(session):
+    told = session.run("import json\njson.loads('{')").for_model()
+    assert told.count("  File ") == 4 and "frames of libraries" not in told
+    told = session.run("import ast\nast.literal_eval('-' * 3 + 'x')").for_model()
+    assert "frames of libraries …" in told and "in <module>\n    ast.literal_eval" in told
+    assert told.count("  File ") == 2
+
+
+@pytest.mark.slow
+def test_a_figure_that_is_the_value_is_shown_once(importing):
+    pytest.importorskip("matplotlib")
+    code = "import matplotlib.pyplot as plt\nfig, axes = plt.subplots()\n"
+    session = importing(True, packages="data", native=True, env=True, threads="inherit")
+    assert len(session.run(f"{code}fig").display) == 1
+    told = session.run(f"{code}other = plt.figure()\nfig").for_model()
+    assert told.count("image 1") == 1 and told.count("image 2") == 1 and "image 3" not in told
+
+
+def test_content_for_a_model(session, place):
+    code = "import base64\ndisplay({'image/png': PNG}, raw=True)\nopen('a.txt', 'w').close()\n"
+    made = "import os\nos.makedirs('.cache/b')\nopen('.cache/b/c', 'w').close()\n3"
+    ran = session.run(code + made, variables={"PNG": PNG})
+    assert ran.changed == [".cache/b/c", "a.txt"]
+    content = ran.content_for_model()
+    assert content == ModelContent("value:\n3\n\ndisplayed:\nimage 1", [PNG], ["a.txt"], False)
+    assert session.run("1 / 0").content_for_model().is_error
+    assert session.run("open('/srv/a', 'w')").content_for_model().is_error
+
+
+@pytest.mark.parametrize(
+    ("images", "kept", "told"),
+    [
+        ([PNG + b"\0" * 4_000_000], 0, "image 1: 4.0 MB, at most 10 of 3.5 MB, 10 MB together"),
+        ([PNG + b"\0" * 3_000_000] * 4, 3, "image 4: 3.0 MB"),
+        ([PNG] * 12, 10, "image 12: 0.0 MB"),
+        ([PNG + b"\0" * 10 + b"\xff\xff\0\0\0\1"], 0, "image 1: 65535 x 1 pixels"),
+        ([b"no image"], 0, ""),
+    ],
+)
+def test_images_that_a_service_refuses_are_left_out(images, kept, told):
+    content = Result(**{**vars(RAN), "display": [{"image/png": one} for one in images]})
+    content = content.content_for_model()
+    assert len(content.images) == kept and told in content.text
+    assert ("images left out" in content.text) is bool(told)
 
 
 def test_halves_of_characters_are_told_in_valid_text(session):
@@ -84,23 +178,27 @@ def test_wrong_lengths(max_chars, error):
 
 @pytest.fixture
 def importing(place, tmp_path):
-    """A session whose code may import one module."""
-    policy = Policy(write=[str(tmp_path)], imports=["math"])
-    if place == "here":
-        with policy.session(directory=tmp_path) as session:
-            yield session
-        return
-    pytest.importorskip("sandlock")
-    with Sandbox(policy.replace(write=[]), Limits()) as sandbox, sandbox.session() as session:
-        yield session
+    """`importing(modules, **fields)`: a session whose code may import these."""
+    with contextlib.ExitStack() as stack:
+
+        def make(modules, **fields):
+            policy = Policy(write=[str(tmp_path)], imports=modules, **fields)
+            if place == "here":
+                return stack.enter_context(policy.session(directory=tmp_path))
+            pytest.importorskip("sandlock")
+            sandbox = stack.enter_context(Sandbox(policy.replace(write=[]), Limits()))
+            return stack.enter_context(sandbox.session())
+
+        yield make
 
 
 def test_values_are_told_where_imports_are_denied(importing):
-    assert importing.run("import math\nlen").value == "<built-in function len>"
-    assert importing.run("[object]").value.startswith("[<class 'object'>]")
+    session = importing(["math"])
+    assert session.run("import math\nlen").value == "<built-in function len>"
+    assert session.run("[object]").value.startswith("[<class 'object'>]")
     with pytest.raises(TypeError, match="cannot be passed by value"):
-        importing.run("x = object()")
-        importing.get("x")
+        session.run("x = object()")
+        session.get("x")
 
 
 def test_tools_of_a_step_take_back_their_names(session):

@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import contextlib
+import re
+import textwrap
 import time
 
 import pytest
@@ -53,6 +55,12 @@ def texts(result):
     return [block.text for block in result.content if block.type == "text"]
 
 
+def failed(result):
+    """The text of a call that ran nothing."""
+    assert result.is_error and result.structured_content is None
+    return texts(result)[0]
+
+
 def told(result):
     return result.structured_content
 
@@ -70,14 +78,21 @@ def test_names_last(opens):
 
 
 def test_the_tool_explains_itself():
-    async def conversation(client, run):
-        return (await client.list_tools()).tools
+    """What code may do stands in its description, and in what the server says of itself."""
 
-    [tool] = talk(Policy().session, conversation)
-    assert tool.name == "run_python"
+    async def conversation(client, run):
+        return (await client.list_tools()).tools, client.instructions
+
+    rules = Policy(write=["/srv/out"], network=False).session(timeout=60).rules_for_model()
+    (tool, reset), instructions = talk(
+        Policy().session, conversation, rules=rules, instructions="Of a shop."
+    )
+    assert (tool.name, reset.name) == ("run_python", "reset_python")
     assert "last from call to call" in tool.description
+    assert "- Write files in: /srv/out\n" in tool.description
+    assert instructions.startswith("Of a shop.\n\nThe code may:") and "60 seconds" in instructions
     assert tool.input_schema["required"] == ["code"]
-    assert tool.input_schema["properties"]["reset"]["type"] == "boolean"
+    assert set(tool.input_schema["properties"]) == {"code", "timeout"}
     assert {"stdout", "value", "error", "denials", "changed"} <= set(
         tool.output_schema["properties"]
     )
@@ -127,8 +142,8 @@ def test_an_image_that_is_none(opens):
         return await run("display({'image/png': b'no image', 'text/plain': 'no image'}, raw=True)")
 
     result = talk(opens, conversation)
-    assert [block.type for block in result.content] == ["text", "text"]
-    assert texts(result)[1] == "no image"
+    assert [block.type for block in result.content] == ["text"]
+    assert texts(result)[0] == "displayed:\nno image"
 
 
 @pytest.mark.slow
@@ -171,19 +186,12 @@ def test_much_output_is_few_notifications(opens):
 @pytest.mark.slow
 def test_a_limit_of_time(opens):
     async def conversation(client, run):
-        return await run("print('began', flush=True)\nwhile True: pass")
+        return await run("print('began', flush=True)\nwhile True: pass", timeout=0.5)
 
-    @contextlib.contextmanager
-    def short():
-        with opens() as session:
-            stream = session.stream
-            session.stream = lambda code: stream(code, timeout=0.5)
-            yield session
-
-    result = talk(short, conversation)
+    result = talk(opens, conversation)
     assert result.is_error and told(result)["ended_by"] == "wall_seconds"
     assert texts(result)[0].startswith("stdout:\nbegan\n")
-    assert "the limit wall_seconds" in texts(result)[0]
+    assert re.search(r"stopped after 0\.\d+ s by the time limit", texts(result)[0])
 
 
 @pytest.mark.slow
@@ -270,6 +278,131 @@ def test_wrong_calls(opens):
     assert told(after)["value"] == 1
 
 
+def test_the_limit_of_the_host_is_the_most(tmp_path):
+    async def conversation(client, run):
+        return await run("while True: pass", timeout=3600)
+
+    result = talk(lambda: Policy().session(timeout=0.5), conversation)
+    assert told(result)["ended_by"] == "wall_seconds" and told(result)["seconds"] < 10
+
+
+def test_unknown_arguments_are_refused(opens):
+    """They were left out without a word, and nothing said which there are."""
+
+    async def conversation(client, run):
+        await run("x = 1")
+        wrong = await run("x = 2", cwd="/tmp")
+        return (
+            wrong,
+            await run("1", timeout=0),
+            await run("x"),
+            await client.call_tool("reset_python", {"code": "1"}),
+        )
+
+    wrong, no_time, after, reset = talk(opens, conversation)
+    assert failed(wrong) == "unknown argument 'cwd': run_python takes code, timeout"
+    assert "timeout" in failed(no_time)
+    assert told(after)["value"] == 1
+    assert failed(reset) == "unknown argument 'code': reset_python takes no arguments"
+
+
+def test_a_fresh_session(opens):
+    async def conversation(client, run):
+        first = await client.call_tool("reset_python", {})
+        await run("x = 1\nopen('a', 'w').close()")
+        again = await client.call_tool("reset_python", {})
+        return first, again, await run("'x' in dir(), __import__('os').listdir()"), await run("2")
+
+    first, again, after, later = talk(opens, conversation)
+    assert not first.is_error and texts(again) == ["A fresh session has begun."]
+    assert told(after)["value"][0] is False and "a" in told(after)["value"][1]
+    assert told(after)["restarted"] and "names and imports of earlier" in texts(after)[0]
+    assert not told(later)["restarted"]
+
+
+def test_files_that_the_code_made_are_resources(opens):
+    code = """
+        import os
+        os.makedirs('out/.cache')
+        open('out/é 1.csv', 'w').write('a,b')
+        open('out/b.bin', 'wb').write(b'\\xff\\0')
+        open('out/.cache/c', 'w').close()
+        open('large', 'wb').truncate(5_000_001)
+    """
+
+    async def conversation(client, run):
+        before = (await client.list_resources()).resources
+        made = await run(textwrap.dedent(code))
+        listed = (await client.list_resources()).resources
+        read = [(await client.read_resource(one.uri)).contents[0] for one in listed]
+        removed = await run("os.remove('out/b.bin')")
+        with pytest.raises(mcp.MCPError, match="no such file"):
+            await client.read_resource(listed[-1].uri)
+        with pytest.raises(mcp.MCPError, match="no such file"):
+            await client.read_resource("fastaudit-rs://files/..%2F..%2Fetc/passwd")
+        return before, made, listed, read, removed
+
+    before, made, listed, read, removed = talk(opens, conversation)
+    links = [block for block in made.content if block.type == "resource_link"]
+    assert before == [] and removed.content[1:] == []
+    assert [(link.name, link.size, link.mime_type) for link in links] == [
+        ("out/b.bin", 2, "application/octet-stream"),
+        ("out/é 1.csv", 3, "text/csv"),
+    ]
+    assert [one.uri for one in listed] == [link.uri for link in reversed(links)]
+    assert (read[0].text, read[0].mime_type) == ("a,b", "text/csv")
+    assert base64.b64decode(read[1].blob) == b"\xff\0"
+
+
+def test_what_a_link_leads_to_is_no_resource(opens, tmp_path):
+    """The code puts a link in the place of a file that it made."""
+    (tmp_path / "b").write_text("old")
+
+    async def conversation(client, run):
+        await run("open('a', 'w').close()")
+        [listed] = (await client.list_resources()).resources
+        await run("import os\nos.remove('a')\nos.symlink('/etc/passwd', 'a')")
+        await run("os.path.lexists('a') or os.symlink(os.path.abspath('c'), 'a')")
+        with pytest.raises(mcp.MCPError, match="no such file"):
+            await client.read_resource(listed.uri)
+        with pytest.raises(mcp.MCPError, match="no such file"):
+            # It is there, and no step has changed it.
+            await client.read_resource("fastaudit-rs://files/b")
+        return True
+
+    assert talk(opens, conversation)
+
+
+def test_resources_of_the_host_are_beside(tmp_path):
+    made = server(lambda: Policy(write=[str(tmp_path)]).session(directory=tmp_path))
+
+    @made.resource("shop://items")
+    def items() -> str:
+        return "tea"
+
+    async def begin():
+        async with mcp.Client(made) as client:
+            await client.call_tool("run_python", {"code": "open('a', 'w').close()"})
+            uris = [one.uri for one in (await client.list_resources()).resources]
+            return uris, (await client.read_resource("shop://items")).contents[0].text
+
+    assert asyncio.run(begin()) == (["shop://items", "fastaudit-rs://files/a"], "tea")
+
+
+def test_commands_for_terminals_do_not_reach_the_client(opens):
+    heard = []
+
+    async def progress(written, total, message):
+        heard.append(message)
+
+    async def conversation(client, run):
+        return await run("print('\x1b[31mred\x1b[0m')", progress=progress)
+
+    result = talk(opens, conversation)
+    assert texts(result) == ["stdout:\nred"] and told(result)["stdout"] == "red\n"
+    assert "".join(heard) == "red\n"
+
+
 def test_a_session_that_does_not_open():
     def broken():
         raise OSError("no room")
@@ -306,7 +439,7 @@ def test_tools_and_functions_of_the_host(tmp_path):
             )
 
     names, other, bill = asyncio.run(begin())
-    assert names == ["run_python", "add"]
+    assert names == ["run_python", "reset_python", "add"]
     assert texts(other) == ["3"] and told(bill)["value"] == 7.0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..._native import _Directory, _DiskWatch, _remove_directory
-from ...sessions.arguments import size
+from ...sessions.arguments import parts_in, size
 from . import copies
 
 READ = "100M"
@@ -60,21 +60,10 @@ class Files:
 
     def parts(self, name: str | os.PathLike[str]) -> list[str]:
         """Return the parts of a name in the directory, by its text alone; none for itself."""
-        given = os.fspath(name)
-        if not isinstance(given, str):
-            raise TypeError(f"name must be a str or a path, not {type(name).__name__}")
-        path = os.path.normpath(os.path.join(self.path, given))
-        if path == self.path:
-            return []
-        if not path.startswith(f"{self.path}/"):
-            raise ValueError(f"{given!r} is not in the directory of the sandbox")
-        return path[len(self.path) + 1 :].split("/")
+        return parts_in(self.path, name, "sandbox", itself=True)
 
     def _file(self, name: str | os.PathLike[str]) -> list[str]:
-        parts = self.parts(name)
-        if not parts:
-            raise ValueError(f"{os.fspath(name)!r} is not in the directory of the sandbox")
-        return parts
+        return parts_in(self.path, name, "sandbox")
 
 
 class Disk:

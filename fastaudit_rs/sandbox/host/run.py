@@ -17,8 +17,8 @@ from ... import AuditDenied
 from ..._native import _json_extent
 from ..._waiting import is_loop_here
 from ...results import Error, Result
-from ...sessions.base import Pieces
 from ...sessions.coroutines import HostLoop
+from ...sessions.pieces import Pieces
 from ...sessions.tool_values import Budget
 from ..limits import keep
 from ..wire import DENIALS, REPORT, Job, Malformed, decode

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ... import AuditDenied, AuditLog, Policy
 from ..._keywords import checked
+from ..._rules import rules_for_model
 from ..._threads import apart, in_thread
 from ...results import Result
 from ...sessions.arguments import policy_of
@@ -452,6 +453,16 @@ class Sandbox(Runner):
             calls=calls,
             on_ask=on_ask,
             ask_seconds=ask_seconds,
+        )
+
+    def rules_for_model(self) -> str:
+        """What its code may do, as a short text for a model; see `Session.rules_for_model`."""
+        return rules_for_model(
+            self.policy,
+            directory=str(self.directory),
+            is_sandbox=True,
+            seconds=self.limits.wall_seconds,
+            memory=self.limits.memory,
         )
 
     def explain(self) -> dict[str, str]:

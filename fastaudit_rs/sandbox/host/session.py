@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ... import AuditDenied
+from ..._rules import rules_for_model
 from ..._waiting import is_loop_here
 from ...results import Error, Result
 from ...sessions.arguments import count, identifier, is_async, seconds, tools_of
@@ -20,14 +21,13 @@ from ...sessions.base import (
     BUSY,
     CLOSED,
     FOREIGN,
-    Output,
-    Pieces,
     Session,
     Snapshot,
     StepRequest,
     Tools,
 )
 from ...sessions.coroutines import HostLoop
+from ...sessions.pieces import Output, Pieces
 from ...sessions.questions import Questions, asking, asking_async, settled
 from ...sessions.tool_values import Budget
 from ...sessions.values import unpack
@@ -127,13 +127,15 @@ class SandboxSession(Session):
         state = "closed" if self._closed else f"{self._steps} steps"
         return f"<session in a sandbox, {state}>"
 
-    def _run(self, request: StepRequest) -> Result:
-        return driven(self._step(request, self._loop, is_held_up=is_loop_here()))
+    def _run(
+        self, request: StepRequest, on_output: Callable[[Output], object] | None = None
+    ) -> Result:
+        return driven(self._step(request, self._loop, on_output, is_held_up=is_loop_here()))
 
     async def _arun(
         self,
         request: StepRequest,
-        on_output: Callable[[Output], None] | None = None,
+        on_output: Callable[[Output], object] | None = None,
         stopped: threading.Event | None = None,
     ) -> Result:
         loop = asyncio.get_running_loop()
@@ -151,6 +153,25 @@ class SandboxSession(Session):
             if not work.cancelled():
                 work.exception()
             raise
+
+    @property
+    def timeout(self) -> float | None:
+        return self._seconds
+
+    def rules_for_model(self) -> str:
+        config = self._config
+        return rules_for_model(
+            config.policy,
+            directory=str(config.directory),
+            is_sandbox=True,
+            seconds=self._seconds,
+            memory=config.limits.memory,
+        )
+
+    def _read_file(self, name: str, max_bytes: int) -> bytes:
+        if self._closed:
+            raise RuntimeError("the session is closed")
+        return self._files.read(name, max_bytes)
 
     def interrupt(self) -> bool:
         """End the step that runs; see `Session.interrupt`. One that goes on is killed shortly."""
@@ -325,7 +346,7 @@ class SandboxSession(Session):
         self,
         request: StepRequest,
         loop: Callable[[], asyncio.AbstractEventLoop],
-        on_output: Callable[[Output], None] | None = None,
+        on_output: Callable[[Output], object] | None = None,
         cancelled: threading.Event | None = None,
         is_held_up: bool = False,
     ) -> Steps[Result]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...sessions.base import NAMES
+from ...sessions.pieces import NAMES
 from ..wire import Job, Malformed, decode, encode, receive, send
 from . import copies
 from .channel import Broken, Channel

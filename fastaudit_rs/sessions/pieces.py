@@ -1,0 +1,128 @@
+"""The output of a step as it comes, told to a function of the host."""
+
+import asyncio
+import codecs
+import contextvars
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from .._native import _Interrupts
+
+#: The streams of a step.
+Name: TypeAlias = Literal["stdout", "stderr"]
+NAMES: tuple[Name, Name] = ("stdout", "stderr")
+
+
+@dataclass(frozen=True)
+class Output:
+    """A piece of a step's output.
+
+    Attributes:
+        name: The stream that it was written to.
+        text: The text.
+    """
+
+    name: Literal["stdout", "stderr"]
+    text: str
+
+
+class Pieces:
+    """Tells the pieces of a step's output as text."""
+
+    def __init__(self, tell: Callable[[Output], object]) -> None:
+        self._tell = tell
+        make = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {"stdout": make("replace"), "stderr": make("replace")}
+
+    def add(self, name: Name, data: bytes, final: bool = False) -> None:
+        text = self._decoders[name].decode(data, final)
+        if text:
+            self._tell(Output(name, text))
+
+    def end(self) -> None:
+        for name in NAMES:
+            self.add(name, b"", final=True)
+
+
+#: The writes of a line that are kept until they are told.
+WRITES = 1000
+
+
+class Lines:
+    """Tells what a step in this process writes by lines: `print` writes each value by itself.
+
+    A line without an end is told when it is flushed, when the other stream is written to, and at
+    the end of the step, as a terminal does.
+    """
+
+    def __init__(self, tell: Callable[[Output], object], interrupts: _Interrupts) -> None:
+        self._pieces = Pieces(tell)
+        self._interrupts = interrupts
+        self._held: dict[Name, list[bytes]] = {name: [] for name in NAMES}
+
+    def add(self, name: Name, data: bytes) -> None:
+        """Take a write, in the thread that writes."""
+        other = NAMES[1 - NAMES.index(name)]
+        if self._held[other]:
+            self.flush(other)
+        held = self._held[name]
+        held.append(data)
+        if b"\n" in data or b"\r" in data or len(held) >= WRITES:
+            self.flush(name)
+
+    def flush(self, name: Name) -> None:
+        # The host's function is left whole by an interrupt.
+        self._interrupts.hold()
+        try:
+            held, self._held[name] = self._held[name], []
+            if held:
+                self._pieces.add(name, b"".join(held))
+        finally:
+            self._interrupts.release()
+
+    def end(self) -> None:
+        """Tell the rest, once the step has ended."""
+        for name in NAMES:
+            held, self._held[name] = self._held[name], []
+            self._pieces.add(name, b"".join(held), final=True)
+
+
+class InLoop:
+    """Calls a function with output in an event loop; a failure of it ends the step."""
+
+    def __init__(
+        self, stop: Callable[[], object], on_output: Callable[[Output], object] | None
+    ) -> None:
+        self._stop = stop
+        self._on_output = on_output
+        self._loop = asyncio.get_running_loop()
+        # The thread that writes has another.
+        self._context = contextvars.copy_context()
+        self._failed: BaseException | None = None
+
+    @property
+    def tell(self) -> Callable[[Output], None] | None:
+        """The function for pieces, in any thread."""
+        if self._on_output is None:
+            return None
+
+        def tell(output: Output) -> None:
+            self._loop.call_soon_threadsafe(self._told, output, context=self._context)
+
+        return tell
+
+    def _told(self, output: Output) -> None:
+        if self._on_output is None or self._failed is not None:
+            return
+        try:
+            self._on_output(output)
+        except BaseException as error:
+            self._failed = error
+            self._stop()
+
+    async def end(self) -> None:
+        """Wait for the last calls; raise what one of them raised."""
+        await asyncio.sleep(0)
+        if self._failed is not None:
+            raise self._failed

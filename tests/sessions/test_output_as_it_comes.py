@@ -1,0 +1,102 @@
+"""Output of a step as it comes: `on_output` of `run` and `arun`, and the pieces of streams."""
+
+import asyncio
+import contextvars
+import threading
+import time
+
+import pytest
+
+CODE = """
+import sys, time
+print('a', 1, 'é')
+print('err', file=sys.stderr)
+print('10%', end='\\r', flush=True)
+print('no end', end='')
+"""
+
+
+@pytest.fixture(params=["run", "arun"])
+def run(request):
+    """Run a step in both ways."""
+
+    def run(session, code, **options):
+        if request.param == "run":
+            return session.run(code, **options)
+        return asyncio.run(session.arun(code, **options))
+
+    return run
+
+
+def test_lines_are_told_in_order(session, run, place):
+    heard = []
+    ran = run(session, CODE, on_output=lambda output: heard.append((output.name, output.text)))
+    of = {name: [text for one, text in heard if one == name] for name in ("stdout", "stderr")}
+    assert "".join(of["stdout"]) == ran.stdout and of["stderr"] == ["err\n"] and ran.success
+    if place == "here":
+        # In a sandbox lines that come together are one piece, and streams are pipes.
+        assert of["stdout"] == ["a 1 é\n", "10%\r", "no end"]
+        assert [name for name, _ in heard] == ["stdout", "stderr", "stdout", "stdout"]
+
+
+def test_it_comes_before_the_end(session, run):
+    times = []
+    code = "import time\nprint('first')\ntime.sleep(0.5)\nprint('second')"
+    run(session, code, on_output=lambda output: times.append(time.monotonic()))
+    assert times[1] - times[0] > 0.3
+
+
+def test_it_is_told_where_the_host_waits(session, run):
+    """With the rights of the host, in its thread and its context."""
+    threads, contexts = [], []
+    where = contextvars.ContextVar("where", default="elsewhere")
+    where.set("host")
+
+    def note(output):
+        with open("/dev/null", "w") as file:
+            file.write(output.text)
+        threads.append(threading.current_thread())
+        contexts.append(where.get())
+
+    assert run(session, "print(1)", on_output=note).success
+    assert threads == [threading.current_thread()] and contexts == ["host"]
+
+
+def test_a_failure_of_it_ends_the_step(session, run):
+    heard = []
+
+    def fail(output):
+        heard.append(output.text)
+        raise LookupError(output.text)
+
+    code = "n = 0\nwhile n < 10_000:\n    n += 1\n    print(n)\n    time.sleep(0.001)"
+    with pytest.raises(LookupError, match="1"):
+        run(session, f"import time\n{code}", on_output=fail)
+    assert heard == ["1\n"]
+    assert session.run("n < 10_000").value is True
+
+
+def test_it_is_for_one_step(session, run):
+    heard = []
+    run(session, "print(1)", on_output=heard.append)
+    run(session, "print(2)")
+    assert [output.text for output in heard] == ["1\n"]
+
+
+def test_pieces_of_a_stream_are_lines(session):
+    async def pieces():
+        return [output.text async for output in session.stream("for i in range(3): print(i, i)")]
+
+    assert "".join(asyncio.run(pieces())) == "0 0\n1 1\n2 2\n"
+    assert all(text.endswith("\n") for text in asyncio.run(pieces()))
+
+
+async def coroutine(output):
+    pass
+
+
+@pytest.mark.parametrize(("given", "named"), [([], "list"), (coroutine, "a coroutine function")])
+def test_wrong_functions(session, run, given, named):
+    with pytest.raises(TypeError, match=f"on_output must be a plain function .*{named}"):
+        run(session, "1", on_output=given)
+    assert session.run("1").value == 1
