@@ -71,6 +71,22 @@ def test_same(value):
     assert type(back) is type(value)
 
 
+def test_a_zone_that_is_not_known_here(monkeypatch):
+    import zoneinfo
+
+    when = datetime.datetime(2026, 7, 2, tzinfo=ZoneInfo("Pacific/Chatham"))
+    packed = pack([when, datetime.time(1, tzinfo=ZoneInfo("Asia/Tokyo"))])
+    assert unpack(packed)[0].tzinfo is when.tzinfo
+
+    def missing(name):
+        raise zoneinfo.ZoneInfoNotFoundError(name)
+
+    monkeypatch.setattr("fastaudit_rs.sessions.objects.ZoneInfo", missing)
+    with pytest.raises(ValueError, match="'Asia/Tokyo', which is not known here"):
+        unpack(packed)
+    assert unpack(pack(when)) == when
+
+
 def test_not_a_number():
     assert math.isnan(unpack(pack(math.nan)))
     assert unpack(pack([math.inf])) == [math.inf]
