@@ -763,15 +763,17 @@ class Policy:
         `Tool`.
 
         Args:
-            function: A function or a coroutine function. It is called with the host's rights; code
-                of the guest that runs meanwhile (callbacks, finalizers) stays guarded.
+            function: A function or a coroutine function. It is called with the host's rights, and
+                with what its annotations name; code of the guest that runs meanwhile (callbacks,
+                finalizers) stays guarded.
             name: Its name in messages and recordings; by default that of the function.
             policy: A policy to run it under, instead of the host's rights.
             raw: True if arguments, results and exceptions are handed over as they are. By default
                 they are data, and copied.
 
         Raises:
-            TypeError: It is not a function, or a generator function.
+            TypeError: It is not a function, or a generator function; or nobody can tell how data
+                become what an annotation names.
             AuditDenied: Guarded code makes no tools.
         """
     @overload

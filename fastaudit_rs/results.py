@@ -80,7 +80,7 @@ class Result:
             it is ``"memory"`` too if the kernel killed a process that the code started.
         violations: The operations that its policy denied, as the run reported them.
         value: The value of the last expression, if it was asked for: what JSON can hold, else its
-            ``repr()``. Of a step: data, an array or a frame by value, else its ``repr()``.
+            ``repr()``. Of a step: by value, as variables are passed, else its ``repr()``.
         value_error: The reason that there is no value, though it was asked for and the code ran to
             its end: it is too large, or its ``repr()`` fails.
         confined: True if the kernel held the policy.

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import Policy, Tool
 from .foreign import function_of, own_name
-from .forms import NotData
+from .forms import DATA, NotData
 from .typed import GENERATOR, Typed, is_async_function, is_generator_function
 from .values import VALUE, pack
 
@@ -106,8 +106,10 @@ def variables_of(given: object) -> bytes:
     try:
         packed = pack(values, place="variables", own=True) if values else b""
     except NotData as wrong:
-        called = any(map(callable, values.values()))
-        raise TypeError(f"{wrong}{'; tools= takes functions' if called else ''}") from None
+        text = str(wrong)
+        if any(map(callable, values.values())):
+            text = text.replace(DATA, "tools= takes functions")
+        raise TypeError(text) from None
     if len(packed) > VALUE:
         raise ValueError(
             f"variables must have at most {VALUE >> 20} MB, not {len(packed) >> 20} MB"

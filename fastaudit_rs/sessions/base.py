@@ -115,11 +115,11 @@ class Session(Closing):
 
         Args:
             code: Python code; ``await`` may stand at its top level.
-            variables: Values for names of the step, and of those after it: data, arrays of numpy
-                and frames of pandas. They are copied.
-            tools: Functions of the host for names of this step and of those after it, besides
-                those of the session. They run with the host's rights; arguments and results are
-                data, and copied.
+            variables: Values for names of the step, and of those after it: data, dates, decimals,
+                paths, arrays of numpy, frames of pandas, images of Pillow. They are copied.
+            tools: Functions of the host, by name or in a list, for this step and those after it,
+                besides those of the session. They run with the host's rights, and get what their
+                annotations name, made of what the code passes by value.
             timeout: The seconds that it may take; the session's own limit by default.
             stdin: What it reads from ``sys.stdin`` and by ``input()``.
             on_output: A function that gets the output as it comes, by lines, in this thread. If it
@@ -131,7 +131,8 @@ class Session(Closing):
         Raises:
             RuntimeError: The session is closed, or runs a step already.
             SandboxError: Its process has ended; `reset` starts another.
-            TypeError: An argument has another type, or a variable is no data.
+            TypeError: An argument has another type, a variable cannot be passed by value, or
+                nobody can tell how data become what an annotation of a tool names.
             ValueError: An argument has a wrong value: no identifier, a negative `timeout`.
 
         Example:
@@ -337,7 +338,7 @@ class Session(Closing):
 
     @abstractmethod
     def get(self, name: str) -> Any:
-        """The value of a name, by value: data, an array or a frame.
+        """The value of a name, by value, as variables are passed.
 
         Raises:
             KeyError: There is no such name.

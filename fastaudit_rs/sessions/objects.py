@@ -83,18 +83,21 @@ def _fields(base: Any, names: tuple[str, ...], value: Any) -> list[int]:
 
 
 def _zone_form(base: Any, value: Any, place: str) -> dict[str, Any]:
-    """The zone of a time: its name, or else the difference from UTC then, in microseconds."""
+    """The zone of a time: its name, and the difference from UTC then, in microseconds."""
     zone: tzinfo | None = base.tzinfo.__get__(value)
+    found: dict[str, Any] = {}
     if zone is None:
-        return {}
+        return found
     for name in ("key", "zone"):
         text = getattr(zone, name, None)
         if type(text) is str and ZONE.fullmatch(text):
-            return {"zone": text}
+            found["zone"] = text
     offset = base.utcoffset(value)
-    if offset is None:
+    if offset is not None:
+        found["offset"] = timedelta.__floordiv__(offset, _MICROSECOND)
+    if not found:
         raise NotData(f"{place[:200]} has a time zone without a name or a difference from UTC")
-    return {"offset": timedelta.__floordiv__(offset, _MICROSECOND)}
+    return found
 
 
 def _image_form(packer: Packer, image: Any, place: str) -> Any:
@@ -166,7 +169,9 @@ def _zone_of(form: Any) -> tzinfo | None:
         try:
             return ZoneInfo(name)
         except (KeyError, OSError, ValueError):
-            raise ValueError(f"a time zone {name[:50]!r}, which is not known here") from None
+            # There may be no files of zones, or none that may be read.
+            if "offset" not in form:
+                raise ValueError(f"a time zone {name[:50]!r}, which is not known here") from None
     if "offset" not in form:
         return None
     return timezone(timedelta(microseconds=_whole([form["offset"]], 1)[0]))

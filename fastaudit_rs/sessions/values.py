@@ -9,6 +9,7 @@ import json
 import math
 import sys
 from importlib import import_module as _package
+from itertools import accumulate
 from typing import Any
 
 from .._native import _json_extent
@@ -81,6 +82,9 @@ PLAIN = frozenset("biufcmMSU")
 
 #: The number of dimensions of an array: numpy's own limit was this for long.
 DIMENSIONS = 32
+
+#: Types of columns that have texts alone.
+TEXTS = ("str", "string")
 
 #: Types of columns that are made of a list.
 LISTED = ("object", "str", "string", "boolean", "Int", "UInt", "Float")
@@ -181,11 +185,22 @@ def _column(packer: Packer, column: Any, place: str, depth: int) -> Any:
     name = str(kind)
     if not name.startswith(LISTED):
         raise NotData(f"{place[:200]} has the type {name[:50]}, which cannot be passed by value")
+    values = column.astype(object).tolist()
+    lengths = [len(value) if type(value) is str else -1 for value in values]
+    are_texts = not any(isinstance(value, str) for value, x in zip(values, lengths) if x < 0)  # noqa: B905
+    if are_texts and name.startswith(TEXTS if -1 in lengths else (*TEXTS, "object")):
+        return {"type": name, **_texts_form(packer, values, lengths, place)}
     items = [
-        packer.form(item, f"{place}[{number}]", depth + 1)
-        for number, item in enumerate(column.astype(object).tolist())
+        packer.form(item, f"{place}[{number}]", depth + 1) for number, item in enumerate(values)
     ]
     return {"type": name, "items": items}
+
+
+def _texts_form(packer: Packer, values: list[Any], lengths: list[int], place: str) -> Any:
+    """The form of many texts: a text for each takes long. Those of length -1 are missing."""
+    joined = "".join(value for value in values if type(value) is str)
+    at = packer.blob(joined.encode("utf-8", "surrogatepass"))
+    return {"texts": at, "lengths": _array(packer, _package("numpy").array(lengths, "<i8"), place)}
 
 
 def _index(packer: Packer, index: Any, place: str, depth: int) -> Any:
@@ -261,8 +276,13 @@ def _made_column(unpacker: Unpacker, form: Any, is_index: bool = False) -> Any:
             categories=_made_index(unpacker, form["categories"]),
             ordered=bool(form["ordered"]),
         )
-    # pandas looks for the values of an index by their hashes.
-    items = unpacker.keys(form["items"]) if is_index else list(map(unpacker.value, form["items"]))
+    if "texts" in form:
+        items = _made_texts(unpacker, form)
+    else:
+        # pandas looks for the values of an index by their hashes.
+        items = (
+            unpacker.keys(form["items"]) if is_index else list(map(unpacker.value, form["items"]))
+        )
     if not str(kind).startswith(LISTED):
         raise ValueError(f"a column of the type {str(kind)[:50]!r}")
     if kind != "object":
@@ -270,6 +290,23 @@ def _made_column(unpacker: Unpacker, form: Any, is_index: bool = False) -> Any:
     made = _package("numpy").empty(len(items), dtype=object)
     made[:] = items
     return made
+
+
+def _made_texts(unpacker: Unpacker, form: Any) -> list[Any]:
+    text = bytes(unpacker.blob(form["texts"])).decode("utf-8", "surrogatepass")
+    array = _made_array(unpacker, form["lengths"])
+    lengths = array.tolist()
+    if array.dtype.str != "<i8" or array.ndim != 1 or len(lengths) > VALUES:
+        raise ValueError("texts with other lengths")
+    if any(not -1 <= length <= len(text) for length in lengths):
+        raise ValueError("texts with other lengths")
+    ends = list(accumulate(max(length, 0) for length in lengths))
+    if (ends[-1] if ends else 0) != len(text):
+        raise ValueError("texts whose lengths are not those of their bytes")
+    return [
+        None if length < 0 else text[end - length : end]
+        for length, end in zip(lengths, ends, strict=True)
+    ]
 
 
 def _made_index(unpacker: Unpacker, form: Any) -> Any:

@@ -71,6 +71,22 @@ def test_same(value):
     assert type(back) is type(value)
 
 
+def test_a_zone_that_is_not_known_here(monkeypatch):
+    import zoneinfo
+
+    when = datetime.datetime(2026, 7, 2, tzinfo=ZoneInfo("Pacific/Chatham"))
+    packed = pack([when, datetime.time(1, tzinfo=ZoneInfo("Asia/Tokyo"))])
+    assert unpack(packed)[0].tzinfo is when.tzinfo
+
+    def missing(name):
+        raise zoneinfo.ZoneInfoNotFoundError(name)
+
+    monkeypatch.setattr("fastaudit_rs.sessions.objects.ZoneInfo", missing)
+    with pytest.raises(ValueError, match="'Asia/Tokyo', which is not known here"):
+        unpack(packed)
+    assert unpack(pack(when)) == when
+
+
 def test_not_a_number():
     assert math.isnan(unpack(pack(math.nan)))
     assert unpack(pack([math.inf])) == [math.inf]
@@ -124,6 +140,16 @@ def message(value, *blobs, lengths=None):
     return struct.pack("!Q", len(text)) + text + b"".join(blobs)
 
 
+def texts(text, lengths, kind="<i8"):
+    """An index of texts."""
+    numpy = pytest.importorskip("numpy")
+    array = {"$": "array", "type": kind, "shape": [len(lengths)], "at": 1}
+    column = {"type": "str", "texts": 0, "lengths": array}
+    form = {"$": "index", "index": {"names": [None], "column": column}}
+    data = text if isinstance(text, bytes) else text.encode()
+    return message(form, data, numpy.array(lengths, kind).tobytes())
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -151,6 +177,13 @@ def message(value, *blobs, lengths=None):
         message({"$": "array", "type": "<U0", "shape": [2**40], "at": 0}, b""),
         message({"$": "frame", "columns": [], "index": {}, "names": {}}),
         message({"$": "series", "column": {"type": "eval"}, "index": {"names": []}, "name": 1}),
+        texts("ab", [1]),
+        texts("ab", [3, -1]),
+        texts("ab", [2, -2]),
+        texts("ab", [2**62, 2**62, 2**62, 2**62, 2]),
+        texts(b"\xff", [1]),
+        texts("", [0], "<i4"),
+        texts("", [0] * (1 << 20) + [0]),
         message({"$": "date", "fields": [2026, 1]}),
         message({"$": "date", "fields": [2026, 1, True]}),
         message({"$": "date", "fields": [2026, 1, {"$": "int", "hex": "f"}]}),
@@ -182,7 +215,7 @@ def message(value, *blobs, lengths=None):
         message({"$": "image", "mode": [], "size": [1, 1], "at": 0}, b"abc"),
         message({"$": "Timestamp", "text": "2026", "zone": "dateutil//etc/passwd"}),
     ],
-    ids=range(54),
+    ids=range(61),
 )
 def test_malformed(data):
     with pytest.raises(ValueError, match=r"."):
@@ -304,6 +337,24 @@ def test_array_of_objects():
     numpy = pytest.importorskip("numpy")
     with pytest.raises(NotData, match="tolist"):
         pack(numpy.array([object()]))
+
+
+@pytest.mark.parametrize(
+    ("items", "dtype"),
+    [
+        (["a", "é\U0001f600", "", "\ud800"], object),
+        (["a", None, 1, "b"], object),
+        ([], object),
+        (["a", None, "", "é"], "string"),
+        ([None, None], "string"),
+    ],
+)
+def test_columns_of_texts(items, dtype):
+    pandas = pytest.importorskip("pandas")
+    column = pandas.Series(items, dtype=dtype, index=[f"row {n}" for n in range(len(items))])
+    back = unpack(pack(column))
+    pandas.testing.assert_series_equal(back, column)
+    assert [type(item) for item in back] == [type(item) for item in column]
 
 
 def test_frames():
