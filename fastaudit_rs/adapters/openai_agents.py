@@ -32,7 +32,7 @@ WRONG = "The arguments must be a JSON object with the text `code` alone, not {}"
 
 
 @dataclass
-class PythonTool(FunctionTool):  # type: ignore[misc,unused-ignore]
+class PythonFunctionTool(FunctionTool):  # type: ignore[misc,unused-ignore]
     """A tool that runs Python in a session; `python_tool` makes it.
 
     Its output is `Result.content_for_model`: text, and images. The item of the output has the rest
@@ -52,7 +52,7 @@ class PythonTool(FunctionTool):  # type: ignore[misc,unused-ignore]
         if self.steps is not None:
             self.steps.close()
 
-    def __enter__(self) -> "PythonTool":
+    def __enter__(self) -> "PythonFunctionTool":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -68,7 +68,7 @@ def python_tool(
     tools: Tools | None = None,
     images: bool = True,
     **options: Any,
-) -> PythonTool:
+) -> PythonFunctionTool:
     """Make a tool that runs a model's code in a session: names last from call to call.
 
     Calls run one after another, and leave the event loop to others. A tool is for one conversation:
@@ -114,7 +114,7 @@ def python_tool(
     def data_of(context: Any) -> Mapping[str, Any] | None:
         return told.pop(context.tool_context.tool_call_id, None)
 
-    return PythonTool(
+    return PythonFunctionTool(
         name=name,
         description=description or described(tools, steps.session.rules_for_model()),
         params_json_schema=SCHEMA,
