@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TextIO
 from .. import Network, Policy, Recording, __version__
 from .._native import MONITORING
 from ..programs import DENIED, TIMED_OUT, exit_status as status_of, prepare, split, start_again
-from . import kernel, log_command, mcp_command, run_command
+from . import kernel, mcp_command, run_command
 from .options import (
     ANY,
     KERNEL,
@@ -33,6 +33,11 @@ DESCRIPTION = "Run Python programs under a policy, from the shell."
 
 #: The commands that run a program, and what follows their options.
 PROGRAM = "(-m MODULE | -c CODE | SCRIPT | -) [ARGS...]"
+
+VERIFIES = """\
+Check the chain of hashes of a log of decisions. The exit status is 0 if it holds, 1 if it is
+broken, and 2 if it cannot be read.
+"""
 
 EPILOG = f"""\
 All that follows the module, the code or the script belongs to the program. DIR, HOST, CMD and NAME
@@ -117,8 +122,8 @@ def _parser(only: str | None = None) -> argparse.ArgumentParser:
         **more,
     )
     made.add_argument("action", choices=["install"])
-    more = {"description": log_command.DESCRIPTION}
-    made = add(LOG, log_command.run, "check the chain of hashes of a log of decisions", **more)
+    more = {"description": VERIFIES}
+    made = add(LOG, _log, "check the chain of hashes of a log of decisions", **more)
     made.add_argument("action", choices=["verify"])
     text = "the log; of one that was emptied to go on: the copies and the log, in their order"
     made.add_argument("file", nargs="+", metavar="FILE", help=text)
@@ -249,6 +254,12 @@ def _doctor(options: argparse.Namespace) -> int:
     from . import doctor
 
     return doctor.report(sys.stdout)
+
+
+def _log(options: argparse.Namespace) -> int:
+    from . import log_command
+
+    return log_command.run(options)
 
 
 def _completion(options: argparse.Namespace) -> int:

@@ -61,6 +61,7 @@ def in_one_line(
     place: str | None = None,
     times: int = 1,
     others: int = 0,
+    hint: str | None = None,
     has_hint: bool = True,
 ) -> str:
     """Describe a denial in a line: the operation, the place, and the words that would allow it.
@@ -75,8 +76,9 @@ def in_one_line(
         line += f", {times} times"
     if (place := place or place_of(denied)) is not None:
         line += f", at {place}"
-    if has_hint and denied.hint is not None:
-        hint = ", ".join(denied.hint.splitlines())
+    hint = hint or denied.hint
+    if has_hint and hint is not None:
+        hint = ", ".join(hint.splitlines())
         line += f"; {'to allow it: ' if denied.suggestion is not None else ''}{hint}"
     return printable(line)
 
@@ -94,15 +96,24 @@ def lines(
     alike: dict[tuple[str, str | None], list[AuditDenied]] = {}
     for denied in swallowed(violations, error):
         alike.setdefault((denied.event, denied.place), []).append(denied)
-    # The hint of the last one covers those before it.
     told = []
     for group in alike.values():
         last, objects = group[-1], {operation(denied) for denied in group}
         place = place_of(last) if place_of else None
-        line = in_one_line(last, place=place, times=len(group), others=len(objects) - 1)
+        line = in_one_line(
+            last, place=place, times=len(group), others=len(objects) - 1, hint=_hint(group)
+        )
         told.append(head + line)
     left_out = len(told) - most
     return told if left_out <= 0 else [*told[:most], f"and {left_out} more{more}"]
+
+
+def _hint(group: list[AuditDenied]) -> str | None:
+    """The options that allow the last of several denials, and those before it, up to `MOST`."""
+    hints = [*dict.fromkeys(denied.hint or "" for denied in reversed(group))]
+    if not all(hint.startswith("--") for hint in hints):
+        return group[-1].hint
+    return " ".join(hints[:MOST]) + (" …" if len(hints) > MOST else "")
 
 
 def operation(denied: AuditDenied, named: str | None = None) -> str:

@@ -14,11 +14,6 @@ from typing import BinaryIO
 from .._text import printable
 from .run_command import wrong
 
-DESCRIPTION = """\
-Check the chain of hashes of a log of decisions. The exit status is 0 if it holds, 1 if it is
-broken, and 2 if it cannot be read.
-"""
-
 #: The bytes of a line that are kept: no line of a log has so many.
 LONGEST = 1 << 20
 

@@ -89,14 +89,6 @@ pub enum Why {
 }
 
 impl Why {
-    /// Returns whether the rules of the same field deny for both reasons.
-    pub fn is_alike(self, other: Self) -> bool {
-        match (self, other) {
-            (Self::Network(_), Self::Network(_)) => true,
-            _ => self == other,
-        }
-    }
-
     /// Returns whether the kernel denies for this reason too, where it holds a policy.
     pub fn is_held_by_kernel(self) -> bool {
         match self {

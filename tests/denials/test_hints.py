@@ -1,7 +1,6 @@
 """Hints: what they name is the whole field, the least that helps, and true wherever it is read."""
 
 import argparse
-import contextlib
 import json
 import os
 import pickle
@@ -564,7 +563,7 @@ def test_a_path_that_tells_another_each_time(places):
 
 
 class TestBefore:
-    """A hint includes earlier denials by the same field."""
+    """A hint names what was denied now: to copy it opens nothing else."""
 
     def test_the_same_field(self, places):
         caught = []
@@ -574,7 +573,6 @@ class TestBefore:
                 lambda: os.putenv("PATH", "x"),
                 lambda: os.mkdir("/opt/b"),
                 lambda: os.putenv("HOME", "x"),
-                lambda: os.mkdir("/opt/b"),
             ):
                 with pytest.raises(AuditDenied) as denied:
                     act()
@@ -582,30 +580,17 @@ class TestBefore:
         assert [denied.hint for denied in caught] == [
             "write = ['.', '/srv/a']",
             "env = ['A', 'PATH']",
-            "write = ['.', '/srv/a', '/opt/b']",
-            "env = ['A', 'PATH', 'HOME']",
-            "write = ['.', '/srv/a', '/opt/b']",
+            "write = ['.', '/opt/b']",
+            "env = ['A', 'HOME']",
         ]
         assert [denied.hint for denied in guard.violations] == [denied.hint for denied in caught]
-
-    def test_another_guard_knows_nothing_of_it(self, places):
-        perms = Policy(write=["."]).guard()
-        for name in ("/srv/a", "/opt/b"):
-            assert denial(perms, f"open({name!r}, 'w')").suggestion == {"write": [".", name]}
-
-    def test_they_are_not_kept_for_ever(self, places):
-        with Policy().guard()() as guard:
-            for number in range(300):
-                with contextlib.suppress(AuditDenied):
-                    os.mkdir(f"/srv/{number}")
-        assert len(guard.violations[-1].suggestion["write"]) <= 102
 
     def test_of_mk_audit(self, places):
         with mk_audit(["."])():
             for name in ("/srv/a", "/opt/b"):
                 with pytest.raises(AuditDenied) as denied:
                     open(name, "w")
-        assert denied.value.hint == "mk_audit(['.', '/srv', '/opt'])"
+        assert denied.value.hint == "mk_audit(['.', '/opt'])"
 
 
 def test_an_import(tmp_path):

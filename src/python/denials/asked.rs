@@ -23,9 +23,6 @@ use crate::python::importing::imports;
 use crate::python::values::addresses::SeenNetwork;
 use crate::python::values::simple;
 
-/// The number of denials before one whose needs its hint covers too.
-const MOST_EARLIER: usize = 100;
-
 impl Asked {
     pub fn now(
         active: &Active,
@@ -42,7 +39,6 @@ impl Asked {
                 None => Moment::default(),
             },
             importing: imports::going_on(args.py())?,
-            earlier: OnceLock::new(),
             lacks: OnceLock::new(),
             told,
         };
@@ -76,20 +72,12 @@ impl Asked {
         denied.lacks(why, &KnownNames(seen))
     }
 
-    pub fn follow(&self, earlier: Py<Denial>) {
-        let before = earlier.get().decision.asked.as_ref();
-        let before = before.and_then(|asked| asked.earlier.get());
-        let count = before.map_or(0, |(_, count)| *count) + 1;
-        if count <= MOST_EARLIER {
-            let _ = self.earlier.set((earlier, count));
-        }
-    }
-
     pub fn package(&self, py: Python<'_>) -> Option<&str> {
         self.importing.as_ref()?.package(py)
     }
 
-    pub fn own_lacks(&self, py: Python<'_>, denial: &Denial) -> &[Lack] {
+    /// Returns the permissions that this denial needs.
+    pub fn lacks(&self, py: Python<'_>, denial: &Denial) -> &[Lack] {
         if let Some(known) = self.lacks.get() {
             return known;
         }
@@ -103,32 +91,6 @@ impl Asked {
         // that nobody may wait for it meanwhile.
         let found = find().unwrap_or_default();
         self.lacks.get_or_init(|| found)
-    }
-
-    /// Returns the permissions that this denial needs, and the denials before it by the same field.
-    pub fn lacks(&self, py: Python<'_>, denial: &Denial) -> Vec<Lack> {
-        let own = self.own_lacks(py, denial);
-        if own.is_empty() {
-            return Vec::new();
-        }
-        let mut before = Vec::new();
-        let mut earlier = self.earlier.get();
-        while let Some((denial, _)) = earlier {
-            let denial = denial.get();
-            let Some(asked) = &denial.decision.asked else {
-                break;
-            };
-            before.push(asked.own_lacks(py, denial));
-            earlier = asked.earlier.get();
-        }
-        let all = before.into_iter().rev().flatten().chain(own);
-        let mut lacks: Vec<Lack> = Vec::new();
-        for lack in all {
-            if !lacks.contains(lack) {
-                lacks.push(lack.clone());
-            }
-        }
-        lacks
     }
 
     /// The same as a need of an import.

@@ -39,8 +39,6 @@ pub struct Asked {
     pub told: Option<Arc<wording::HintStyle>>,
     pub(super) moment: Moment,
     pub(super) importing: Option<Importing>,
-    /// The last denial before by the same field, and how many there were.
-    pub(super) earlier: OnceLock<(Py<Denial>, usize)>,
     pub(super) lacks: OnceLock<Vec<Lack>>,
 }
 

@@ -118,7 +118,7 @@ fn of_policy(
     told: &HintStyle,
     event: &str,
 ) -> Hint {
-    let mut lacks = asked.lacks(py, denial);
+    let mut lacks = asked.lacks(py, denial).to_vec();
     if let Some(Why::Native | Why::Environment) = denial.decision.why
         && let Some(package) = asked.package(py)
         && !asked.packages().have(package)
@@ -148,7 +148,7 @@ pub(super) fn fields(py: Python<'_>, spec: &Spec, wide: &Spec) -> Option<Py<PyDi
 
 fn of_arguments(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> Hint {
     if denial.decision.why == Some(Why::Unapproved)
-        && let Some(hint) = roots(py, denial, &asked.lacks(py, denial))
+        && let Some(hint) = roots(py, denial, asked.lacks(py, denial))
     {
         return hint;
     }
@@ -306,7 +306,7 @@ impl Denial {
     /// Returns the permissions that an answer would give; `None` if it cannot be kept.
     pub fn offer(&self, py: Python<'_>, extent: Extent) -> Option<Spec> {
         let asked = self.decision.asked.as_ref()?;
-        let lacks = asked.own_lacks(py, self);
+        let lacks = asked.lacks(py, self);
         let is_blocked = |lack: &Lack| match &lack.need {
             Need::Module(module) => asked.policy.blocks_import(module),
             _ => false,

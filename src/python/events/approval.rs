@@ -67,7 +67,7 @@ pub fn ask(
     told.note_chain(py)?;
     // An answer that is kept is for the place that the question is about.
     if let Some(asked) = &told.decision.asked {
-        asked.own_lacks(py, told);
+        asked.lacks(py, told);
     }
     let _asking = approvals::Marked::begin(&approvals::ASKING_HOST);
     let answer = match approvals.ask.call(&(exception,).into_pyobject(py)?) {

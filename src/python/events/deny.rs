@@ -140,12 +140,7 @@ fn text(py: Python<'_>, place: Option<&[u8]>) -> PyResult<Option<Py<PyString>>> 
 
 #[inline]
 fn log(active: &Active, denial: &Bound<'_, Denial>) {
-    let earlier = active.log().add(denial.as_any(), denial.get().decision.why);
-    if let (Some(asked), Some(earlier)) = (&denial.get().decision.asked, earlier)
-        && let Ok(earlier) = earlier.cast_into_exact::<Denial>()
-    {
-        asked.follow(earlier.unbind());
-    }
+    active.log().add(denial.as_any());
 }
 
 // A violation of the policy: the host may allow it, and says whether it proceeds; otherwise it is

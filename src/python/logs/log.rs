@@ -257,8 +257,6 @@ pub struct Log {
 struct Denials {
     kept: Vec<Py<PyAny>>,
     total: usize,
-    /// The position of the last one by each field of the policy.
-    last: Vec<(Why, usize)>,
 }
 
 impl Log {
@@ -276,27 +274,12 @@ impl Log {
         self.written.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Adds a denial, and returns the last one before that the same field made.
-    pub fn add<'py>(
-        &self,
-        denial: &Bound<'py, PyAny>,
-        why: Option<Why>,
-    ) -> Option<Bound<'py, PyAny>> {
+    pub fn add(&self, denial: &Bound<'_, PyAny>) {
         let mut denials = lock(&self.denials);
-        let Denials { kept, total, last } = &mut *denials;
-        *total += 1;
-        let last_alike = why.and_then(|why| last.iter_mut().find(|(own, _)| own.is_alike(why)));
-        let earlier = last_alike.as_ref().and_then(|(_, at)| kept.get(*at));
-        let earlier = earlier.map(|earlier| earlier.bind(denial.py()).clone());
-        if kept.len() < MOST_DENIALS {
-            match (last_alike, why) {
-                (Some((_, at)), _) => *at = kept.len(),
-                (None, Some(why)) => last.push((why, kept.len())),
-                (None, None) => {}
-            }
-            kept.push(denial.clone().unbind());
+        denials.total += 1;
+        if denials.kept.len() < MOST_DENIALS {
+            denials.kept.push(denial.clone().unbind());
         }
-        earlier
     }
 
     pub fn total(&self) -> usize {
