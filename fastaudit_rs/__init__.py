@@ -25,6 +25,7 @@ from .denied import AuditDenied, AuditWarning, ToolError
 _LATER = {
     "Answer": "approvals",
     "Approvals": "approvals",
+    "Install": "sandbox.install",
     "Limits": "sandbox.limits",
     "Pending": "pending",
     "Request": "timeline",

@@ -27,6 +27,7 @@ from .results import Result as Result
 from .sandbox.host.manager import SandboxManager as SandboxManager
 from .sandbox.host.process import SandboxError as SandboxError
 from .sandbox.host.sandbox import Sandbox as Sandbox
+from .sandbox.install import Install as Install
 from .sandbox.limits import Limits as Limits
 from .sandbox.secrets import Secret as Secret
 from .sessions.base import Session as Session

@@ -17,6 +17,7 @@ from ..._threads import in_thread
 from ...results import Result
 from ...sessions.arguments import count, policy_of
 from ...sessions.base import CALLS, SNAPSHOTS, Closing, Tools
+from ..install import Install, install_of
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import copies
@@ -88,6 +89,7 @@ class SandboxManager(Closing):
         image: str | None = None,
         history: int = 100,
         secrets: Iterable[Secret] = (),
+        install: Install | Iterable[str] | None = None,
     ) -> None:
         policy_of("policy", policy)
         check_backend(backend, image, confine)
@@ -101,6 +103,7 @@ class SandboxManager(Closing):
             backend=backend,
             image=image,
             secrets=secrets_of(secrets),
+            install=install_of(install),
         )
         self._most = count("history", history)
         self.begin_anew()
