@@ -48,6 +48,7 @@ class _OfHost:
 #: Arguments of a step that a host gives, and no model that calls `Session.run` as a tool.
 _Variables: TypeAlias = Annotated[Mapping[str, object] | None, _OfHost()]
 _Tools: TypeAlias = Annotated[Tools | None, _OfHost()]
+_OnOutput: TypeAlias = Annotated[Callable[[Output], object] | None, _OfHost()]
 
 
 class StepRequest:
@@ -158,7 +159,7 @@ class Session(Closing):
         tools: _Tools = None,
         timeout: float | None = None,
         stdin: str | bytes | None = None,
-        on_output: Callable[[Output], object] | None = None,
+        on_output: _OnOutput = None,
     ) -> Result:
         """Run a step as `run` does, without stopping the event loop. Cancelling it interrupts it.
 

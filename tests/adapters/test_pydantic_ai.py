@@ -151,6 +151,6 @@ def test_wrong_arguments():
     with pytest.raises(ValueError, match="timeout must be positive"):
         PythonToolset(POLICY, timeout=-1)
     with pytest.raises(TypeError, match="tools must be a mapping"):
-        PythonToolset(POLICY, tools=[print])
+        PythonToolset(POLICY, tools=3)
     with pytest.raises(TypeError, match="no_such"):
-        Agent(scripted("1"), toolsets=[PythonToolset(POLICY, no_such=1)]).run_sync("Go.")
+        PythonToolset(POLICY, no_such=1)
