@@ -68,6 +68,8 @@ class Reader:
     schema: Json = field(default_factory=dict)
     #: True if a value is of this class as it is: unions look at this first.
     is_exact: Callable[[Any], bool] = lambda value: False
+    #: The class whose instances are read as they are.
+    kind: type | None = None
 
 
 def reader(annotation: Any) -> Reader | None:
@@ -145,7 +147,7 @@ def _exact(kind: type, name: str, schema: Json, *more: type) -> Reader:
         except (ArithmeticError, ValueError) as wrong:
             raise Wrong(ValueError, f"{PLACE}: {wrong}") from None
 
-    return Reader(read, name, schema, lambda value: type(value) is kind)
+    return Reader(read, name, schema, lambda value: type(value) is kind, kind)
 
 
 def _made(kind: type, name: str, schema: Json, given: Any, make: Callable[[Any], Any]) -> Reader:

@@ -97,6 +97,18 @@ class Typed:
         }
         return self._called(*given, **named)
 
+    def quick(self) -> Callable[..., Any]:
+        """Return a function that does the same, sooner where data are what is named already."""
+        kinds = tuple(None if found is None else found.kind for _, found in self._by_position)
+        called = self._called
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not kwargs and tuple(map(type, args)) == kinds:
+                return called(*args)
+            return self(*args, **kwargs)
+
+        return call
+
     def _read(self, parameter: str, found: Reader | None, value: Any) -> Any:
         if found is None:
             return value
@@ -256,6 +268,7 @@ def _without_definitions(schema: Any, shared: dict[str, Json]) -> Any:
         return [_without_definitions(one, shared) for one in schema]
     if not isinstance(schema, dict):
         return schema
+    schema = _with_free_names(schema, shared)
     found = {}
     for key, value in schema.items():
         if key == "$defs" and isinstance(value, dict):
@@ -264,6 +277,25 @@ def _without_definitions(schema: Any, shared: dict[str, Json]) -> Any:
         else:
             found[key] = _without_definitions(value, shared)
     return found
+
+
+def _with_free_names(schema: Json, shared: dict[str, Json]) -> Json:
+    """The schema with other names for definitions, where other classes have the names already."""
+    definitions = schema.get("$defs")
+    if not isinstance(definitions, dict):
+        return schema
+    text = json.dumps({**schema, "$defs": list(definitions.values())}, default=str)
+    names = []
+    for name, one in definitions.items():
+        free, number = name, 1
+        while shared.get(free, one) != one:
+            number += 1
+            free = f"{name}{number}"
+        names.append(free)
+        if free != name:
+            text = text.replace(f'"#/$defs/{name}"', f'"#/$defs/{free}"')
+    made: Json = json.loads(text)
+    return {**made, "$defs": dict(zip(names, made["$defs"], strict=True))}
 
 
 def is_async_function(function: object) -> bool:
@@ -288,4 +320,4 @@ def prepared(function: Callable[..., Any], name: str, raw: bool) -> tuple[Callab
             return function, {**inner.schema, "name": name}
         inner = getattr(inner, "__wrapped__", None)
     typed = Typed(function, name, reads=not raw)
-    return typed if typed.reads else function, typed.schema
+    return typed.quick() if typed.reads else function, typed.schema

@@ -551,6 +551,31 @@ class TestSchemas:
         buy.schema["parameters"].clear()
         assert buy.schema == schema
 
+    def test_classes_of_one_name(self):
+        pydantic = pytest.importorskip("pydantic")
+
+        def made(kind):
+            class Part(pydantic.BaseModel):
+                value: kind
+                parts: "list[Part]" = []  # noqa: RUF012
+
+            return Part
+
+        one, other = made(int), made(str)
+
+        @Policy().tool
+        def both(one: list[one], again: one | None, other: list[other]):
+            pass
+
+        parameters = both.schema["parameters"]
+        kinds = {
+            name: part["properties"]["value"]["type"] for name, part in parameters["$defs"].items()
+        }
+        assert kinds == {"Part": "integer", "Part2": "string"}
+        assert parameters["properties"]["other"]["items"]["$ref"] == "#/$defs/Part2"
+        assert "Part2" in str(parameters["$defs"]["Part2"])
+        assert "Part2" not in str(parameters["$defs"]["Part"])
+
     def test_code_reads_it(self, session):
         def price(size: Size) -> float:
             """The price."""

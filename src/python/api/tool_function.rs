@@ -26,8 +26,8 @@ fn of_values<'py>(
     kept: &'static Once<Py<PyAny>>,
     name: &str,
 ) -> PyResult<&'py Bound<'py, PyAny>> {
-    let function =
-        kept.get_or_try_init(py, || PyResult::Ok(calling::import(py, VALUES)?.attr(name)?.unbind()));
+    let function = kept
+        .get_or_try_init(py, || PyResult::Ok(calling::import(py, VALUES)?.attr(name)?.unbind()));
     Ok(function?.bind(py))
 }
 
