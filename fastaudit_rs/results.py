@@ -294,4 +294,7 @@ def _ended(result: Result) -> str:
     if result.killed_by is None:
         is_told = result.error is not None or result.returncode == 0
         return "" if is_told else f"exit status {result.returncode}"
-    return end_told(result.killed_by, result.duration)
+    ended = end_told(result.killed_by, result.duration)
+    # An exception in the code ended it, not the end of its process.
+    is_kept = result.error is not None and str(result.error) == "KeyboardInterrupt"
+    return f"{ended}; its variables are kept" if is_kept else ended

@@ -45,9 +45,11 @@ def test_denials_are_told_once_with_their_hints(session):
 
 @pytest.mark.slow
 def test_ends_are_told(session):
-    told = session.run("print('a')\nwhile True: pass", timeout=0.5).for_model()
+    told = session.run("x = 1\nprint('a')\nwhile True: pass", timeout=0.5).for_model()
     assert told.startswith("stdout:\na\n\n")
-    assert re.search(r"stopped after 0\.\d+ s by the time limit \(wall_seconds\)", told), told
+    stopped = r"stopped after 0\.\d+ s by the time limit \(wall_seconds\); its variables are kept"
+    assert re.search(stopped, told), told
+    assert session.run("x").value == 1
     assert "SystemExit: 3" in session.run("raise SystemExit(3)").for_model()
 
 

@@ -394,6 +394,27 @@ def test_many_files_with_odd_names(opens):
     assert "%2e%2e" in names and "a" * 200 + "/b/c" in names
 
 
+def test_a_flood_of_denials_and_files_stays_short(opens):
+    """A client may put all of the structured content before its model."""
+    code = """
+        import os
+        os.makedirs('.cache')
+        for number in range(300):
+            open(f'{number}', 'w').close()
+            open(f'.cache/{number}', 'w').close()
+            try: open(f'/srv/{number}', 'w')
+            except OSError: pass
+    """
+
+    async def conversation(client, run):
+        return await run(textwrap.dedent(code))
+
+    result = talk(opens, conversation)
+    assert (len(told(result)["denials"]), len(told(result)["changed"])) == (50, 100)
+    assert not any(name.startswith(".") for name in told(result)["changed"])
+    assert len(texts(result)[0]) < 21_000
+
+
 def test_resources_of_the_host_are_beside(tmp_path):
     made = server(lambda: Policy(write=[str(tmp_path)]).session(directory=tmp_path))
 
