@@ -10,8 +10,12 @@ _COMMANDS = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?"
 )
 
-#: Other characters of control, but tabs and line ends.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+#: The escapes of other characters of control, but for tabs and line ends.
+_CONTROL = {
+    code: chr(code).encode("unicode_escape").decode()
+    for code in (*range(0x20), *range(0x7F, 0xA0))
+    if chr(code) not in "\t\n"
+}
 
 #: A line of a traceback that marks a part of the line above it.
 _MARKS = re.compile(r"^ +[~^]+\n", re.MULTILINE)
@@ -55,7 +59,7 @@ def readable(text: str) -> str:
     text = _COMMANDS.sub("", text).replace("\r\n", "\n")
     if "\r" in text or "\b" in text:
         text = "\n".join(map(_overwritten, text.split("\n")))
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return text.translate(_CONTROL)
 
 
 def _overwritten(line: str) -> str:

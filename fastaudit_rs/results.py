@@ -304,4 +304,7 @@ def _ended(result: Result) -> str:
         return "" if is_told else f"exit status {result.returncode}"
     if result.pending is not None:
         return "it waits for an answer: names are as before the step, and files as it left them"
-    return end_told(result.killed_by, result.duration)
+    ended = end_told(result.killed_by, result.duration)
+    # An exception in the code ended it, not the end of its process.
+    is_kept = result.error is not None and str(result.error) == "KeyboardInterrupt"
+    return f"{ended}; its variables are kept" if is_kept else ended

@@ -9,6 +9,7 @@ from typing import Any
 from mcp.server import MCPServer
 
 from fastaudit_rs import Policy
+from fastaudit_rs.sessions.base import Session
 from fastaudit_rs.tools.mcp_server import server
 
 PRICES = {"tea": 3.5, "salt": 0.5}
@@ -22,10 +23,14 @@ def price(item: str) -> float:
 def make_server(directory: str) -> MCPServer[Any]:
     """A server whose code may write below a directory."""
     policy = Policy.preset("notebook").replace(write=[directory])
+
+    def opens() -> Session:
+        return policy.session(tools={"price": price}, directory=directory, timeout=60)
+
+    with opens() as session:
+        rules = session.rules_for_model()
     shop = server(
-        lambda: policy.session(tools={"price": price}, directory=directory, timeout=60),
-        name="shop",
-        instructions="price(item) is a function for run_python.",
+        opens, name="shop", instructions="price(item) is a function for run_python.", rules=rules
     )
 
     @shop.tool()

@@ -16,6 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from .._native import _in_tool
+from .charts import CHART, chart
 from .forms import class_name, exact_bytes
 
 #: The number of things that a step may show, and their bytes.
@@ -46,7 +47,7 @@ def bundle(value: object) -> dict[str, str | bytes] | None:
     found: dict[str, str | bytes] = {}
     figures: Any = sys.modules.get("matplotlib.figure")
     if figures is not None and isinstance(value, getattr(figures, "Figure", ())):
-        found["image/png"] = _png(value)
+        found = _of_figure(value)
     elif not issubclass(kind, type):
         with contextlib.suppress(Exception):
             given = kind._repr_mimebundle_(value)
@@ -122,7 +123,7 @@ class Shown:
             figure = manager.canvas.figure
             try:
                 if figure is not self._last:
-                    self._keep({"image/png": _png(figure), "text/plain": plain(figure)})
+                    self._keep({**_of_figure(figure), "text/plain": plain(figure)})
             finally:
                 sys.modules[_PYPLOT].close(figure)
 
@@ -157,10 +158,15 @@ def _put(found: dict[str, str | bytes], mime: Any, data: Any) -> None:
         found[name] = json.dumps(data)
 
 
-def _png(figure: Any) -> bytes:
+def _of_figure(figure: Any) -> dict[str, str | bytes]:
     file = io.BytesIO()
     figure.savefig(file, format="png", bbox_inches="tight")
-    return file.getvalue()
+    found: dict[str, str | bytes] = {"image/png": file.getvalue()}
+    with contextlib.suppress(Exception):
+        data = chart(figure)
+        if data is not None:
+            found[CHART] = data
+    return found
 
 
 #: The managers of figures that steps have open in pyplot, by their numbers, for their displays.

@@ -28,24 +28,22 @@ class ChangedFiles:
     """The files that a client's steps have changed: a client may read these, and no others."""
 
     def __init__(self) -> None:
-        #: The names, those that changed last at the end.
-        self._names: dict[str, int] = {}
+        #: The names, those that changed last at the end, and the bytes of those that were linked.
+        self._names: dict[str, int | None] = {}
 
     def note(self, session: Session, ran: Result) -> list[ResourceLink]:
         """Note the files of a result; return links to those that can be read."""
         links: list[ResourceLink] = []
         for name in files_of(ran):
             self._names.pop(name, None)
-            data = _read(session, name) if len(links) < LINKS else None
-            if data is not None:
+            if len(links) >= LINKS:
+                self._names[name] = None
+            elif (data := _read(session, name)) is not None:
                 self._names[name] = len(data)
                 links.append(ResourceLink(**_fields(name, len(data))))
         while len(self._names) > NOTED:
             del self._names[next(iter(self._names))]
         return links
-
-    def forget(self) -> None:
-        self._names.clear()
 
     def listed(self) -> list[Resource]:
         return [Resource(**_fields(name, size)) for name, size in reversed(self._names.items())]
@@ -78,7 +76,7 @@ def _read(session: Session, name: str) -> bytes | None:
         return None
 
 
-def _fields(name: str, size: int) -> dict[str, Any]:
+def _fields(name: str, size: int | None) -> dict[str, Any]:
     uri = FILES + quote(name, errors="surrogateescape")
     return {
         "uri": uri,

@@ -11,10 +11,14 @@ from pydantic import BaseModel
 from .._for_model import clean
 from .._text import valid_data, written
 from ..adapters.steps import for_models
-from ..results import Result
+from ..results import Result, files_of
 
 #: The note of a step that found no names of those before.
 RESTARTED = "(The session began anew: names and imports of earlier calls are gone.)"
+
+
+#: The denials and the requests that a client gets of a call: many put them before the model.
+LISTED = 50
 
 
 class Denial(BaseModel):
@@ -90,9 +94,9 @@ def tool_result(
         "value": _value(ran.value, max_chars),
         "error": None if ran.error is None else asdict(ran.error),
         "ended_by": ran.killed_by,
-        "denials": [denied.to_dict() for denied in ran.violations],
-        "requests": list(map(asdict, ran.requests)),
-        "changed": ran.changed,
+        "denials": [denied.to_dict() for denied in ran.violations[:LISTED]],
+        "requests": list(map(asdict, ran.requests[:LISTED])),
+        "changed": files_of(ran),
         "restarted": restarted,
         "seconds": round(ran.duration, 3),
     }

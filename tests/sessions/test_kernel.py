@@ -58,7 +58,7 @@ def test_pyplot_of_a_step_is_not_shown_by_the_kernel(kernel):
         "print([sorted(item) for item in result.display], result.error)"
     )
     assert ran.status == "ok"
-    assert ran.out == "[['image/png', 'text/plain']] None\n"
+    assert ran.out == "[['application/vnd.fastaudit.chart+json', 'image/png', 'text/plain']] None\n"
     assert ran.data == []
 
 

@@ -1,7 +1,9 @@
 """A result of a step in words for a model, and steps under a policy that denies imports."""
 
 import contextlib
+import json
 import re
+import textwrap
 
 import pytest
 
@@ -45,9 +47,11 @@ def test_denials_are_told_once_with_their_hints(session):
 
 @pytest.mark.slow
 def test_ends_are_told(session):
-    told = session.run("print('a')\nwhile True: pass", timeout=0.5).for_model()
+    told = session.run("x = 1\nprint('a')\nwhile True: pass", timeout=0.5).for_model()
     assert told.startswith("stdout:\na\n\n")
-    assert re.search(r"stopped after 0\.\d+ s by the time limit \(wall_seconds\)", told), told
+    stopped = r"stopped after 0\.\d+ s by the time limit \(wall_seconds\); its variables are kept"
+    assert re.search(stopped, told), told
+    assert session.run("x").value == 1
     assert "SystemExit: 3" in session.run("raise SystemExit(3)").for_model()
 
 
@@ -132,6 +136,33 @@ def test_a_figure_that_is_the_value_is_shown_once(importing):
     assert len(session.run(f"{code}fig").display) == 1
     told = session.run(f"{code}other = plt.figure()\nfig").for_model()
     assert told.count("image 1") == 1 and told.count("image 2") == 1 and "image 3" not in told
+
+
+@pytest.mark.slow
+def test_the_data_of_a_chart(importing):
+    """A host draws it anew, or checks it, without reading pixels."""
+    pytest.importorskip("matplotlib")
+    session = importing(True, packages="data", native=True, env=True, threads="inherit")
+    code = """
+        import matplotlib.pyplot as plt
+        figure, (left, right) = plt.subplots(1, 2)
+        left.plot([1, 2, 3], [4, float('nan'), 6], label='cost')
+        left.scatter([1], [2])
+        left.set(title='Costs', xlabel='year', ylabel='EUR')
+        right.bar(['tea', 'salt'], [3.5, 0.5])
+        right.barh([1, 2], [5, 6])
+    """
+    [shown] = session.run(textwrap.dedent(code)).display
+    left, right = json.loads(shown["application/vnd.fastaudit.chart+json"])["axes"]
+    assert (left["title"], left["x_label"], left["y_label"]) == ("Costs", "year", "EUR")
+    line, points = left["series"]
+    assert line == {"type": "line", "label": "cost", "x": [1.0, 2.0, 3.0], "y": [4.0, None, 6.0]}
+    assert points == {"type": "scatter", "label": "", "x": [1.0], "y": [2.0]}
+    bars, flat = right["series"]
+    assert (bars["x"], bars["y"]) == (["tea", "salt"], [3.5, 0.5])
+    assert flat["x"] == [5.0, 6.0] and len(flat["y"]) == 2
+    assert set(shown) == {"image/png", "text/plain", "application/vnd.fastaudit.chart+json"}
+    assert set(session.run("plt.figure()").display[0]) == {"image/png", "text/plain"}
 
 
 def test_content_for_a_model(session, place):

@@ -373,6 +373,48 @@ def test_what_a_link_leads_to_is_no_resource(opens, tmp_path):
     assert talk(opens, conversation)
 
 
+def test_many_files_with_odd_names(opens):
+    code = """
+        import os
+        os.makedirs('a' * 200 + '/b')
+        for name in ('x\\ny', '%2e%2e', 'a' * 200 + '/b/c', *map(str, range(90))):
+            open(name, 'w').close()
+        try: open(b'z\\xff', 'w').close()
+        except OSError: pass
+    """
+
+    async def conversation(client, run):
+        made = await run(textwrap.dedent(code))
+        names = {one.name: one.uri for one in (await client.list_resources()).resources}
+        return made, names, [await client.read_resource(uri) for uri in names.values()]
+
+    made, names, read = talk(opens, conversation)
+    assert not made.is_error and len(names) == len(read) >= 93
+    assert len([block for block in made.content if block.type == "resource_link"]) == 20
+    assert "%2e%2e" in names and "a" * 200 + "/b/c" in names
+
+
+def test_a_flood_of_denials_and_files_stays_short(opens):
+    """A client may put all of the structured content before its model."""
+    code = """
+        import os
+        os.makedirs('.cache')
+        for number in range(300):
+            open(f'{number}', 'w').close()
+            open(f'.cache/{number}', 'w').close()
+            try: open(f'/srv/{number}', 'w')
+            except OSError: pass
+    """
+
+    async def conversation(client, run):
+        return await run(textwrap.dedent(code))
+
+    result = talk(opens, conversation)
+    assert (len(told(result)["denials"]), len(told(result)["changed"])) == (50, 100)
+    assert not any(name.startswith(".") for name in told(result)["changed"])
+    assert len(texts(result)[0]) < 21_000
+
+
 def test_resources_of_the_host_are_beside(tmp_path):
     made = server(lambda: Policy(write=[str(tmp_path)]).session(directory=tmp_path))
 
