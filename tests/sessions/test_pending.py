@@ -224,6 +224,40 @@ def test_what_waits_needs_a_session(out):
     assert "not 'pending'" in denied.value.answer
 
 
+def test_a_denial_that_is_allowed_afterwards(opened, out):
+    """Names last, which another session would not have."""
+    asked = []
+
+    def on_ask(denied):
+        asked.append(denied.resolved)
+        return "deny"
+
+    session = opened(on_ask)
+    session.run("n = 1")
+    [denied] = session.run(writing(out / "a")).violations
+    session.allow(denied, "once")
+    assert session.run(writing(out / "a", "n += 1")).error is None
+    assert not session.run(writing(out / "a")).success
+    session.allow(denied, "pattern")
+    assert session.run(f"{writing(out / 'a')}{writing(out / 'b')}").error is None
+    session.undo()
+    assert session.run(writing(out / "a")).error is None
+    assert (session.get("n"), asked) == (2, [str(out / "a")] * 2)
+    assert sorted(os.listdir(out)) == ["a", "b"]
+
+
+def test_what_cannot_be_allowed(opened, out):
+    session = opened(None)
+    [denied] = session.run(writing(out / "a")).violations
+    with pytest.raises(RuntimeError, match="allow needs a session with on_ask"):
+        session.allow(denied)
+    session = opened(later)
+    with pytest.raises(TypeError, match="denied must be an AuditDenied, not str"):
+        session.allow("x")
+    with pytest.raises(ValueError, match="answer must be one of"):
+        session.allow(denied, "always")
+
+
 CHANNEL = """
 import gc
 from fastaudit_rs.sandbox.inside.channel import HostChannel
