@@ -387,6 +387,32 @@ class TestLangGraph:
         assert second["value"] == 1
         assert os.listdir(out) == ["a"]
 
+    @pytest.mark.parametrize("place", ["here", "sandbox"])
+    def test_the_tool_of_an_agent(self, out, place):
+        from langchain_core.messages import AIMessage
+        from langgraph.checkpoint.memory import InMemorySaver
+        from langgraph.graph import START, MessagesState, StateGraph
+        from langgraph.prebuilt import ToolNode
+        from langgraph.types import Command, interrupt
+
+        from fastaudit_rs.adapters.langchain import python_tool
+
+        options = {"approvable": Policy(write=[str(out)])} if place == "sandbox" else {}
+        tool = python_tool(Policy(), place, on_ask=lambda denied: interrupt(denied.path), **options)
+        graph = StateGraph(MessagesState)
+        graph.add_node("tools", ToolNode([tool]))
+        graph.add_edge(START, "tools")
+        compiled = graph.compile(checkpointer=InMemorySaver())
+        config = {"configurable": {"thread_id": "1"}}
+        call = {"name": "python", "args": {"code": writing(out / "a", after="40 + 2")}, "id": "1"}
+        with contextlib.closing(tool):
+            first = compiled.invoke({"messages": [AIMessage("", tool_calls=[call])]}, config)
+            assert [one.value for one in first["__interrupt__"]] == [str(out / "a")]
+            assert os.listdir(out) == []
+            second = compiled.invoke(Command(resume="once"), config)
+        assert "42" in second["messages"][-1].content
+        assert os.listdir(out) == ["a"]
+
     def test_a_run_in_a_sandbox(self, tmp_path, out):
         from langgraph.errors import GraphInterrupt
 
