@@ -35,6 +35,7 @@ _LATER = {
     "SandboxManager": "sandbox.host.manager",
     "Secret": "sandbox.secrets",
     "Session": "sessions.base",
+    "Snapshot": "sessions.base",
     "guarded": "guarded_functions",
     "install_as_fastaudit": "as_fastaudit",
     "load_ipython_extension": "tools.notebook",

@@ -637,7 +637,25 @@ class Policy:
     network: Final[bool | Network]
     """Operations on the network."""
 
-    def replace(self, **changes: Any) -> Policy:
+    def replace(
+        self,
+        *,
+        write: Iterable[_Path] | None = ...,
+        read: Iterable[_Path] | None = ...,
+        block: Iterable[_Path] = ...,
+        protect: bool | Iterable[_Path] = ...,
+        max_bytes: int | str | None = ...,
+        commands: bool | Iterable[_Path] = ...,
+        env: bool | Iterable[str] = ...,
+        import_allow: Iterable[str] = ...,
+        threads: Literal["deny", "inherit"] = ...,
+        unknown_events: Literal["allow", "deny"] = ...,
+        native: bool | Literal["unjudged"] | Iterable[str] = ...,
+        on_violation: Literal["raise", "warn", "log"] | _OnViolation = ...,
+        imports: bool | Iterable[str] | dict[str, Any] = ...,
+        network: bool | Network | dict[str, Any] = ...,
+        packages: str | Iterable[str] = ...,
+    ) -> Policy:
         """The same policy with other values for some fields; raises the errors of ``Policy``."""
 
     def guard(

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar
 
+from .. import AuditDenied
 from .._answers import Answer
 from .._keywords import checked
 from .._threads import in_thread
@@ -100,6 +101,8 @@ class Session(Closing):
 
     _most_snapshots: int
     _questions: Questions
+    #: True if it has an ``on_ask``.
+    _asks: bool
 
     @checked("Session.run")
     def run(
@@ -261,6 +264,29 @@ class Session(Closing):
             return await self._arun(request[0])
         finally:
             self._keep_waiting(*request)
+
+    def allow(self, denied: AuditDenied, answer: Answer = "guard") -> None:
+        """Answer an operation that was denied, for when it is tried again: ``on_ask`` is not asked.
+
+        Args:
+            denied: The denial, of ``Result.violations``.
+            answer: One of ``denied.answers``; ``"guard"`` and ``"pattern"`` hold while the session
+                lasts, ``"once"`` for one more time.
+
+        Raises:
+            RuntimeError: The session was made without an ``on_ask``.
+            TypeError: An argument has another type.
+            ValueError: It cannot have this answer.
+
+        Example:
+            >>> session = policy.session(on_ask=lambda denied: "deny")
+            >>> for denied in session.run(code).violations:
+            ...     session.allow(denied, "pattern")
+            >>> ran = session.run(code)
+        """
+        if not self._asks:
+            raise RuntimeError('allow needs a session with on_ask, such as lambda denied: "deny"')
+        self._questions.stand(denied, answer)
 
     def adopt(self, pending: Pending) -> None:
         """Have a question wait here that waited in a session that is no more.

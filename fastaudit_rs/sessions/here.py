@@ -97,6 +97,7 @@ class HereSession(Session):
         tell = None if on_denied is None else self._held(on_denied)
         self._questions = Questions(pending_seconds)
         ask = options.get("on_ask")
+        self._asks = ask is not None
         if ask is not None:
             asked = self._asking(ask, options.get("ask_seconds"))
             options["on_ask"] = asked

@@ -80,6 +80,8 @@ class Questions:
         self._waiting: dict[str, Pending] = {}
         #: The names of questions that had their answer, and why another one is refused.
         self._over: dict[str, str] = {}
+        #: Answers to operations that were denied before.
+        self._standing: dict[str, str] = {}
         self.now = StepQuestions("", b"", [])
 
     def begin(self, code: str, variables: bytes, granted: Granted) -> StepQuestions:
@@ -96,7 +98,7 @@ class Questions:
         step = self.now
         if step.is_over:
             raise StepEnds
-        if not step.left:
+        if not step.left and not self._standing:
             return None
         about = subject(denied)
         with self._lock:
@@ -105,7 +107,10 @@ class Questions:
                     step.left.remove(granted)
                     step.used.append(granted)
                     return granted[1]
-        return None
+            answer = self._standing.get(about)
+            if answer in ("once", "deny"):
+                del self._standing[about]
+            return answer
 
     def settle(self, denied: AuditDenied, answer: object) -> object:
         """The answer of ``on_ask``, unless the question waits.
@@ -154,6 +159,17 @@ class Questions:
                 raise ValueError(self._over[pending.id])
             self._add(pending)
 
+    def stand(self, denied: AuditDenied, answer: object) -> None:
+        """Answer an operation in advance that was denied before."""
+        if not isinstance(denied, AuditDenied):
+            raise TypeError(f"denied must be an AuditDenied, not {type(denied).__name__}")
+        text = checked_answer(answer)
+        _check(text, denied.answers)
+        with self._lock:
+            self._standing[subject(denied)] = text
+            if len(self._standing) > MOST:
+                del self._standing[next(iter(self._standing))]
+
     def take(self, name: object, answer: object) -> Pending:
         """Take a question that has its answer now; it has none more.
 
@@ -172,9 +188,7 @@ class Questions:
             if pending.until is not None and time.time() >= pending.until:
                 self._end(name, "the question has expired: run the step again")
                 raise ValueError(self._over[name])
-            if text not in (*pending.answers, "deny", "never"):
-                can_be = ", ".join(map(repr, pending.answers))
-                raise ValueError(f"answer must be one of {can_be}, not {text!r}")
+            _check(text, pending.answers)
             self._end(name, "the question was answered already")
         return replace(pending, granted=(*pending.granted, (subject(pending.denied), text)))
 
@@ -194,6 +208,12 @@ class Questions:
         self._over[name] = why
         if len(self._over) > MOST:
             self._over.pop(next(iter(self._over)))
+
+
+def _check(answer: str, answers: tuple[str, ...]) -> None:
+    if answer not in (*answers, "deny", "never"):
+        can_be = ", ".join(map(repr, answers))
+        raise ValueError(f"answer must be one of {can_be}, not {answer!r}")
 
 
 def asking(

@@ -111,8 +111,7 @@ class Reached:
         """Write the marker that would allow all of it; ``None`` if none would."""
         fields: dict[str, Any] = {}
         for denied in self.denials:
-            # The later ones of a field include the needs of those before them.
-            fields.update(denied.suggestion or {})
+            fields = _both(fields, denied.suggestion or {})
         is_told = self._takes_marker and fields
         return f"@pytest.mark.audit({self._arguments(fields)})" if is_told else None
 
@@ -134,6 +133,18 @@ class Reached:
             own = {self._here.rstrip(os.sep): "."}
             return repr([own.get(path, path.removeprefix(self._here)) for path in value])
         return repr(value)
+
+
+def _both(one: Any, other: Any) -> Any:
+    """What allows the one and the other: all of two lists, or of two fields; else the more."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        new = {name: _both(one[name], value) for name, value in other.items() if name in one}
+        return one | other | new
+    if isinstance(one, list) and isinstance(other, list):
+        return [*one, *(each for each in other if each not in one)]
+    if type(one) is type(other) is int:
+        return max(one, other)
+    return one if isinstance(other, list) else other
 
 
 def _absolute(denied: AuditDenied) -> str | None:

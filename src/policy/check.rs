@@ -138,6 +138,11 @@ impl Policy {
         self.protected.files()
     }
 
+    /// Returns whether anything may be written at all.
+    pub fn has_roots(&self) -> bool {
+        !self.roots.is_empty()
+    }
+
     /// Returns the policy with these environment variables.
     pub fn setting(mut self, environment: Environment) -> Self {
         self.environment = environment;

@@ -97,9 +97,9 @@ class TestLangChain:
 
         with Policy().session() as session:
             tool = StructuredTool.from_function(session.run, name="python")
-            assert set(tool.args) == {"code", "timeout"}
+            assert set(tool.args) == {"code", "stdin", "timeout"}
             schema = tool.tool_call_schema.model_json_schema()
-            assert set(schema["properties"]) == {"code", "timeout"}
+            assert set(schema["properties"]) == {"code", "stdin", "timeout"}
             ran = tool.invoke(
                 {"type": "tool_call", "id": "1", "name": "python", "args": {"code": "6 * 7"}}
             )
@@ -158,7 +158,7 @@ class TestPydanticAI:
 
         with Policy().session() as session:
             schema = Tool(getattr(session, method)).function_schema.json_schema
-        assert set(schema["properties"]) == {"code", "timeout"}
+        assert set(schema["properties"]) == {"code", "stdin", "timeout"}
 
     @pytest.mark.parametrize(
         ("options", "kind", "told"),
@@ -255,4 +255,4 @@ def test_the_openai_sdk_makes_a_tool_of_a_session():
     agents = pytest.importorskip("agents")
     with Policy().session() as session:
         tool = agents.function_tool(session.run)
-    assert set(tool.params_json_schema["properties"]) == {"code", "timeout"}
+    assert set(tool.params_json_schema["properties"]) == {"code", "stdin", "timeout"}

@@ -365,3 +365,8 @@ class TestState:
             r"import_allow=\('x',\)\)",
             text,
         )
+
+
+def test_the_repr_says_how_it_was_made():
+    assert repr(v02.mk_audit(None)) == "<AuditPerms of v02.mk_audit(None)>"
+    assert repr(v02.mk_audit([])) == "<AuditPerms of v02.mk_audit([])>"

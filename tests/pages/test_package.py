@@ -11,7 +11,8 @@ import pytest
 from repository import ROOT
 
 import fastaudit_rs
-from fastaudit_rs import _native
+from fastaudit_rs import Policy, _native
+from fastaudit_rs.sessions.here import HereSession
 
 #: The packages that only extras bring.
 EXTRAS = ("IPython", "cloudpickle", "distributed", "docker", "pytest", "rich", "sandlock", "shtab")
@@ -66,6 +67,21 @@ def documented():
 def test_help_says_what_the_stub_says(name, docstring):
     """The build takes the docstrings of the native module from the stub."""
     assert inspect.getdoc(operator.attrgetter(name)(_native)) == docstring
+
+
+def test_checkers_of_types_know_all_arguments():
+    """They catch ``policy.replace(writ=[])`` where the stub names the arguments."""
+    stub = ast.parse((ROOT / "fastaudit_rs" / "_native.pyi").read_text())
+    [policy] = (each for each in stub.body if getattr(each, "name", "") == "Policy")
+    found = {
+        each.name: {one.arg for one in (*each.args.args[1:], *each.args.kwonlyargs)}
+        for each in policy.body
+        if isinstance(each, ast.FunctionDef) and each.args.kwarg is None
+    }
+    fields = {name for name, one in vars(Policy).items() if inspect.isgetsetdescriptor(one)}
+    assert found["__new__"] == found["replace"] == fields
+    here = inspect.signature(HereSession).parameters.keys() - {"policy", "options"}
+    assert found["session"] == here | found["guard"]
 
 
 def test_modules_that_are_public_stay_importable():

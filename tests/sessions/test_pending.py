@@ -224,6 +224,40 @@ def test_what_waits_needs_a_session(out):
     assert "not 'pending'" in denied.value.answer
 
 
+def test_a_denial_that_is_allowed_afterwards(opened, out):
+    """Names last, which another session would not have."""
+    asked = []
+
+    def on_ask(denied):
+        asked.append(denied.resolved)
+        return "deny"
+
+    session = opened(on_ask)
+    session.run("n = 1")
+    [denied] = session.run(writing(out / "a")).violations
+    session.allow(denied, "once")
+    assert session.run(writing(out / "a", "n += 1")).error is None
+    assert not session.run(writing(out / "a")).success
+    session.allow(denied, "pattern")
+    assert session.run(f"{writing(out / 'a')}{writing(out / 'b')}").error is None
+    session.undo()
+    assert session.run(writing(out / "a")).error is None
+    assert (session.get("n"), asked) == (2, [str(out / "a")] * 2)
+    assert sorted(os.listdir(out)) == ["a", "b"]
+
+
+def test_what_cannot_be_allowed(opened, out):
+    session = opened(None)
+    [denied] = session.run(writing(out / "a")).violations
+    with pytest.raises(RuntimeError, match="allow needs a session with on_ask"):
+        session.allow(denied)
+    session = opened(later)
+    with pytest.raises(TypeError, match="denied must be an AuditDenied, not str"):
+        session.allow("x")
+    with pytest.raises(ValueError, match="answer must be one of"):
+        session.allow(denied, "always")
+
+
 CHANNEL = """
 import gc
 from fastaudit_rs.sandbox.inside.channel import HostChannel
@@ -351,6 +385,32 @@ class TestLangGraph:
         [asked] = first["__interrupt__"]
         assert asked.value == {"may": "write", "path": str(out / "a")}
         assert second["value"] == 1
+        assert os.listdir(out) == ["a"]
+
+    @pytest.mark.parametrize("place", ["here", "sandbox"])
+    def test_the_tool_of_an_agent(self, out, place):
+        from langchain_core.messages import AIMessage
+        from langgraph.checkpoint.memory import InMemorySaver
+        from langgraph.graph import START, MessagesState, StateGraph
+        from langgraph.prebuilt import ToolNode
+        from langgraph.types import Command, interrupt
+
+        from fastaudit_rs.adapters.langchain import python_tool
+
+        options = {"approvable": Policy(write=[str(out)])} if place == "sandbox" else {}
+        tool = python_tool(Policy(), place, on_ask=lambda denied: interrupt(denied.path), **options)
+        graph = StateGraph(MessagesState)
+        graph.add_node("tools", ToolNode([tool]))
+        graph.add_edge(START, "tools")
+        compiled = graph.compile(checkpointer=InMemorySaver())
+        config = {"configurable": {"thread_id": "1"}}
+        call = {"name": "python", "args": {"code": writing(out / "a", after="40 + 2")}, "id": "1"}
+        with contextlib.closing(tool):
+            first = compiled.invoke({"messages": [AIMessage("", tool_calls=[call])]}, config)
+            assert [one.value for one in first["__interrupt__"]] == [str(out / "a")]
+            assert os.listdir(out) == []
+            second = compiled.invoke(Command(resume="once"), config)
+        assert "42" in second["messages"][-1].content
         assert os.listdir(out) == ["a"]
 
     def test_a_run_in_a_sandbox(self, tmp_path, out):

@@ -81,6 +81,7 @@ class SandboxSession(Session):
             ask: Any = on_ask
             on_ask = (asking_async if is_async(ask) else asking)(questions, ask)
         self._on_ask = on_ask
+        self._asks = on_ask is not None
         self._config = config
         self._start = start
         self._job = config.job("", "<session>", session=True, asks=on_ask is not None)

@@ -362,7 +362,9 @@ def absolute(policy: Policy, directory: str) -> Policy:
 
 def _mapped(policy: Policy, change: Callable[[str], str]) -> Policy:
     named = {name: getattr(policy, name) for name in ("write", "read", "block")}
-    changes = {name: list(map(change, paths)) for name, paths in named.items() if paths is not None}
+    changes: dict[str, Any] = {
+        name: list(map(change, paths)) for name, paths in named.items() if paths is not None
+    }
     return policy.replace(**changes)
 
 

@@ -235,8 +235,13 @@ pub fn shown_of(py: Python<'_>, config: &AuditCfg) -> PyResult<String> {
     match config.told() {
         Some(told) => shown(py, &told.spec, config.stated.violation_call.as_ref()),
         None => {
-            let oks = config.oks(py).to_list().shown()?;
-            Ok(config.call().replace("[...]", &oks.to_string()))
+            let oks = config.oks(py);
+            let oks = match oks.is_empty() && config.policy().has_roots() {
+                // The rules of 0.2 approve every path so.
+                true => "None".to_owned(),
+                false => oks.to_list().shown()?.to_string(),
+            };
+            Ok(config.call().replace("[...]", &oks))
         }
     }
 }
