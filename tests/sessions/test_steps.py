@@ -591,6 +591,12 @@ def test_standard_input(session):
     assert "input" not in session.names
 
 
+def test_long_code(session):
+    ran = session.run(f"x = {'ä' * 2_000_000!r}\nlen(x), input()", stdin="1", variables={"y": 1})
+    assert (ran.error, ran.value) == (None, (2_000_000, "1"))
+    assert session.run("'\udcff'").error.kind == "UnicodeEncodeError"
+
+
 def test_wrong_input(session):
     with pytest.raises(TypeError, match="stdin must be str or bytes, not int: pass the text"):
         session.run("1", stdin=3)

@@ -321,9 +321,10 @@ class SandboxSession(Session):
         on_output: Callable[[Output], None] | None = None,
         cancelled: threading.Event | None = None,
     ) -> Result:
-        given = request.stdin
+        given, code = request.stdin, request.code.encode(errors="surrogatepass")
         check_size("variables", request.variables)
         check_size("stdin", given or b"")
+        check_size("code", code)
         limit = self._seconds if request.timeout is None else request.timeout
         with self._free():
             self._check_process()
@@ -353,10 +354,10 @@ class SandboxSession(Session):
                     place = process.copied(exchange.number)
                 step = encode(
                     "step",
-                    request.variables + (given or b""),
+                    b"".join((request.variables, given or b"", code)),
                     stdin=None if given is None else len(given),
                     number=exchange.number,
-                    code=request.code,
+                    code=len(code),
                     command=request.command,
                     step=self._steps,
                     tools=self._told,
