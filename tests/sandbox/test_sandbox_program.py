@@ -3,12 +3,13 @@
 import asyncio
 import os
 import re
+import socket
 import sys
 import time
 
 import pytest
 
-from fastaudit_rs import Policy, Sandbox
+from fastaudit_rs import Network, Policy, Sandbox
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +111,26 @@ def test_forged_displays(line):
     from fastaudit_rs.sandbox.host.run import told
 
     assert told(line.encode() + b"\n")["display"] == FORGED[line]
+
+
+def test_a_server_in_the_background(make_sandbox):
+    """The host reaches it between steps."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    network = Network(hosts=[], listen=[f"127.0.0.1:{port}"])
+    code = f"""
+import asyncio
+async def serve(reader, writer):
+    writer.write(b"hello")
+    writer.close()
+server = await asyncio.start_server(serve, "127.0.0.1", {port})
+"""
+    with make_sandbox(Policy.preset("sandbox").replace(network=network)).session() as session:
+        assert session.run(code).error is None
+        for _ in range(2):
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+                assert connection.recv(10) == b"hello"
+            assert session.run("1").value == 1
 
 
 def test_a_policy_holds_for_it(make_sandbox):

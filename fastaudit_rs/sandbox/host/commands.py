@@ -33,7 +33,7 @@ class SandboxCommands:
     environment; each is a step.
 
     Example:
-        >>> policy = Policy.preset("sandbox").replace(commands=["/bin/sh"])
+        >>> policy = Policy.preset("sandbox").replace(commands=["/bin/sh", "wc"])
         >>> with Sandbox(policy) as sandbox:
         ...     ran = sandbox.commands.run("wc -w; exit 3", stdin="one two")
         ...     ran.stdout, ran.returncode
