@@ -157,6 +157,20 @@ def test_the_name_of_the_system(box):
         assert box.run(f"open({path!r}).read()").success
 
 
+def test_a_policy_without_imports(make_sandbox):
+    """What running the code takes is no import of the code."""
+    sandbox = make_sandbox(Policy.preset("sandbox").replace(imports=[], commands=True))
+    assert sandbox.run("1", value=True).value == 1
+    assert sandbox.run("async def f(): return 3\nawait f()", value=True).value == 3
+    assert sandbox.run("f()", value=True, tools={"f": lambda: 4}).value == 4
+    assert sandbox.run("x", value=True, variables={"x": 5}).value == 5
+    assert sandbox.commands.run("echo 6").stdout == "6\n"
+    with sandbox.session() as session:
+        assert session.commands.run("echo 7").stdout == "7\n"
+        assert session.run("async def f(): return 8\nawait f()").value == 8
+        assert session.run("input()", stdin="9").value == "9"
+
+
 #: Names of other packages' sandboxes, and what the error names.
 OTHERS = {
     "run_code": "here it is run() or session().run()",

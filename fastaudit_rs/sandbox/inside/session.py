@@ -18,6 +18,7 @@ from ...sessions.stdin import reader
 from ...sessions.values import pack, unpack
 from ..wire import DENIALS, Command, Job
 from .channel import HostChannel, Message
+from .command import start
 from .tools import HostTool, asking
 
 
@@ -54,8 +55,6 @@ def serve(
 
 
 def _starting(words: list[Any], given: bytes | None) -> Callable[[], int]:
-    from .command import start
-
     return lambda: start(Command(*words), given)
 
 
