@@ -29,12 +29,16 @@ _MEANT = {
     "functions": "tools",
     "input": "stdin variables",
     "inputs": "variables",
+    "dependencies": "install",
+    "libraries": "install",
     "oks": "write",
+    "packages": "install",
     "paths": "write",
     "ram": "memory",
+    "requirements": "install",
     "roots": "write",
     "subprocess": "commands",
-    "time": "wall_seconds",
+    "time": "wall_seconds timeout",
     "timeout": "wall_seconds",
 }
 
@@ -104,9 +108,11 @@ def of_sandbox(name: str, names: Iterable[str]) -> str:
 
 
 def _hint(function: str, name: str, names: list[str]) -> str:
-    for known in (name, *_MEANT.get(name, "").split()):
+    meant = (name, *_MEANT.get(name, "").split())
+    for known in meant:
         if known in names:
             return f" Did you mean {known!r}?"
+    for known in meant:
         if place := _place(function, known):
             return place
     found = near(name, names)

@@ -7,7 +7,10 @@ from types import CodeType, FunctionType
 from typing import Any
 
 #: A line that IPython takes for a command of its own, or of a shell.
-_COMMAND = re.compile(r"\s*(?:[\w.,\s]+=\s*)?([%!][^\n]*)")
+_COMMAND = re.compile(r"(?:\w+ *= *)?([%!].*)")
+
+#: The characters of a line that are looked at.
+_LINE = 1000
 
 #: One that does nothing here: figures are always shown.
 _IDLE = re.compile(r"^([ \t]*)%matplotlib\b.*$", re.MULTILINE)
@@ -45,7 +48,8 @@ def without_commands(code: str, error: SyntaxError, can_install: bool) -> str | 
         return meant
     lines = code.splitlines()
     number = (error.lineno or 1) - 1
-    found = _COMMAND.fullmatch(lines[number]) if number < len(lines) else None
+    line = lines[number][:_LINE].strip() if number < len(lines) else ""
+    found = _COMMAND.fullmatch(line)
     if found is not None:
         command = found[1].strip()[:100]
         program = command.lstrip("%!").strip()
@@ -65,8 +69,8 @@ def starts_tasks(compiled: Iterable[CodeType], names: Mapping[str, Any]) -> bool
 
     ``asyncio.run`` needs that none runs. Code of coroutines does not count: it has one.
     """
-    used = {*compiled}
-    rest = [*used]
+    rest = [*compiled]
+    used = {id(code) for code in rest}
     found: set[str] = set()
     while rest:
         code = rest.pop()
@@ -76,7 +80,7 @@ def starts_tasks(compiled: Iterable[CodeType], names: Mapping[str, Any]) -> bool
         codes += [one for one in code.co_consts if type(one) is CodeType]
         for one in codes:
             # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
-            if one not in used and not one.co_flags & 0x2A0:
-                used.add(one)
+            if id(one) not in used and not one.co_flags & 0x2A0:
+                used.add(id(one))
                 rest.append(one)
     return bool(found & _STARTS) and not found & _OWN

@@ -22,9 +22,12 @@ class Input:
 
     def __call__(self, prompt: object = "", /) -> str:
         """Read a line from the standard input of the step."""
-        if not self._is_given:
-            raise EOFError("the step has no standard input: the host gives it with stdin=")
-        return builtins.input(prompt)
+        try:
+            return builtins.input(prompt)
+        except EOFError:
+            if self._is_given:
+                raise
+        raise EOFError("the step has no standard input: the host gives it with stdin=")
 
     def __repr__(self) -> str:
         return "<function input of the session>"

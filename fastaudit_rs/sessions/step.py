@@ -71,12 +71,16 @@ class Loop:
         task = loop.create_task(coroutine)
         try:
             return loop.run_until_complete(task)
-        except BaseException:
-            # It was interrupted: its `finally` clauses run.
-            if not task.done():
-                task.cancel()
-                with contextlib.suppress(BaseException):
+        except BaseException as error:
+            with contextlib.suppress(BaseException):
+                if not task.done():
+                    # It was interrupted: its `finally` clauses run.
+                    task.cancel()
                     loop.run_until_complete(task)
+                elif task.cancelled() or task.exception() is not error:
+                    # Another task was, as it ended: what stops the loop then is still to run.
+                    loop.call_soon(loop.stop)
+                    loop.run_forever()
             raise
 
     def run_until(self, descriptor: int, is_over: Callable[[], bool]) -> None:

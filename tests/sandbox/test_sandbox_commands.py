@@ -99,6 +99,7 @@ WRONG = (
     (([],), {}, ValueError, "command must name a program"),
     (("",), {}, ValueError, "command must name a program"),
     ((["ls", 3],), {}, TypeError, "command must be str, not int"),
+    (("x" * 100_001,), {}, ValueError, "at most 100000 characters .*, not 100001"),
     (("a\0b",), {}, ValueError, "no null characters"),
     (("ls",), {"env": ["A"]}, TypeError, "env must be a mapping"),
     (("ls",), {"env": {"A": 1}}, TypeError, "env must be str"),
@@ -112,6 +113,12 @@ WRONG = (
 def test_wrong_arguments(box, args, named, error, match):
     with pytest.raises(error, match=match):
         box.commands.run(*args, **named)
+
+
+def test_a_long_command(box):
+    with box.session() as session:
+        for place in (box, session):
+            assert len(place.commands.run(["printf", "%s", "ü" * 50_000]).stdout) == 50_000
 
 
 def test_the_history_has_them():

@@ -141,6 +141,8 @@ def test_what_a_host_cannot_install(index):
 WRONG = (
     (lambda: Sandbox(install="upper"), TypeError, "write \\['upper'\\]"),
     (lambda: Sandbox(install=3), TypeError, "install must be packages or Install"),
+    (lambda: Sandbox(packages=["upper"]), TypeError, "Did you mean 'install'"),
+    (lambda: Sandbox(libraries=["upper"]), TypeError, "Did you mean 'install'"),
     (lambda: Install([3]), TypeError, "a package must be a str, not int"),
     (lambda: Install(["../x"]), ValueError, "'../x' is no package"),
     (lambda: Install(["--pre"]), ValueError, "'--pre' is no package"),

@@ -3,12 +3,13 @@
 import asyncio
 import os
 import re
+import socket
 import sys
 import time
 
 import pytest
 
-from fastaudit_rs import Policy, Sandbox
+from fastaudit_rs import Network, Policy, Sandbox
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +113,26 @@ def test_forged_displays(line):
     assert told(line.encode() + b"\n")["display"] == FORGED[line]
 
 
+def test_a_server_in_the_background(make_sandbox):
+    """The host reaches it between steps."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    network = Network(hosts=[], listen=[f"127.0.0.1:{port}"])
+    code = f"""
+import asyncio
+async def serve(reader, writer):
+    writer.write(b"hello")
+    writer.close()
+server = await asyncio.start_server(serve, "127.0.0.1", {port})
+"""
+    with make_sandbox(Policy.preset("sandbox").replace(network=network)).session() as session:
+        assert session.run(code).error is None
+        for _ in range(2):
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+                assert connection.recv(10) == b"hello"
+            assert session.run("1").value == 1
+
+
 def test_a_policy_holds_for_it(make_sandbox):
     sandbox = make_sandbox(Policy())
     ran = sandbox.run("await go()", tools={"go": aprice})
@@ -134,6 +155,20 @@ def test_the_name_of_the_system(box):
     paths = ("/etc/os-release", "/etc/lsb-release", "/etc/debian_version")
     for path in filter(os.path.exists, paths):
         assert box.run(f"open({path!r}).read()").success
+
+
+def test_a_policy_without_imports(make_sandbox):
+    """What running the code takes is no import of the code."""
+    sandbox = make_sandbox(Policy.preset("sandbox").replace(imports=[], commands=True))
+    assert sandbox.run("1", value=True).value == 1
+    assert sandbox.run("async def f(): return 3\nawait f()", value=True).value == 3
+    assert sandbox.run("f()", value=True, tools={"f": lambda: 4}).value == 4
+    assert sandbox.run("x", value=True, variables={"x": 5}).value == 5
+    assert sandbox.commands.run("echo 6").stdout == "6\n"
+    with sandbox.session() as session:
+        assert session.commands.run("echo 7").stdout == "7\n"
+        assert session.run("async def f(): return 8\nawait f()").value == 8
+        assert session.run("input()", stdin="9").value == "9"
 
 
 #: Names of other packages' sandboxes, and what the error names.

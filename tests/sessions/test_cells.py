@@ -109,6 +109,15 @@ def test_a_wild_task_between_steps(make, place, act):
     assert value(session, "1") == 1
 
 
+def test_a_task_that_is_interrupted(session):
+    """It takes the step's time, and leaves the loop whole."""
+    session.run("import asyncio\nasync def work():\n    while True: pass")
+    code = "task = asyncio.create_task(work())"
+    assert session.run(code, timeout=0.5).killed_by == "wall_seconds"
+    assert value(session, "await asyncio.sleep(0.01, 3)") == 3
+    assert value(session, "task.done()") is True
+
+
 def test_undo_with_a_task(session):
     session.run("import asyncio\nasync def f(): return 1\nx = 1\ntask = asyncio.create_task(f())")
     session.run("await task\nx = 2")

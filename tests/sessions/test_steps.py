@@ -589,6 +589,17 @@ def test_standard_input(session):
     assert value(session, "sys.stdin.read()") == ""
     assert session.run("input()", stdin="").error.message == "EOF when reading a line"
     assert "input" not in session.names
+    # Code may have an input of its own.
+    code = (
+        "import io\nold, sys.stdin = sys.stdin, io.StringIO('own')\nline = input()\nsys.stdin = old"
+    )
+    assert value(session, f"{code}\nline") == "own"
+
+
+def test_long_code(session):
+    ran = session.run(f"x = {'ä' * 2_000_000!r}\nlen(x), input()", stdin="1", variables={"y": 1})
+    assert (ran.error, ran.value) == (None, (2_000_000, "1"))
+    assert session.run("'\udcff'").error.kind == "UnicodeEncodeError"
 
 
 def test_wrong_input(session):

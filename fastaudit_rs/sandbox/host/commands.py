@@ -10,6 +10,9 @@ from ...results import Result
 from ...sessions.arguments import input_of, seconds
 from ..wire import Command
 
+#: The characters of a command, which go with the head of a message.
+LONGEST = 100_000
+
 
 class CommandRequest(NamedTuple):
     command: Command
@@ -30,7 +33,7 @@ class SandboxCommands:
     environment; each is a step.
 
     Example:
-        >>> policy = Policy.preset("sandbox").replace(commands=["/bin/sh"])
+        >>> policy = Policy.preset("sandbox").replace(commands=["/bin/sh", "wc"])
         >>> with Sandbox(policy) as sandbox:
         ...     ran = sandbox.commands.run("wc -w; exit 3", stdin="one two")
         ...     ran.stdout, ran.returncode
@@ -112,6 +115,12 @@ def _request(
         assert given is not None
         given[_text("env", name)] = _text("env", value)
     place = None if cwd is None else _text("cwd", cwd)
+    length = sum(map(len, (*words, place or "", *(given or {}), *(given or {}).values())))
+    if length > LONGEST:
+        raise ValueError(
+            f"command must have at most {LONGEST} characters with its variables, not {length}: "
+            "stdin= takes more"
+        )
     made = Command(words, place, given)
     return CommandRequest(made, input_of(stdin), seconds("timeout", timeout))
 

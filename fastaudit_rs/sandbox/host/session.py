@@ -351,8 +351,9 @@ class SandboxSession(Session):
         cancelled: threading.Event | None = None,
         is_held_up: bool = False,
     ) -> Steps[Result]:
-        given = request.stdin
+        given, code = request.stdin, request.code.encode(errors="surrogatepass")
         check_size("stdin", given or b"")
+        check_size("code", code)
         limit = self._seconds if request.timeout is None else request.timeout
         with self._free():
             self._check_process()
@@ -386,10 +387,10 @@ class SandboxSession(Session):
                     place = process.copied(exchange.number)
                 step = encode(
                     "step",
-                    request.variables + (given or b""),
+                    b"".join((request.variables, given or b"", code)),
                     stdin=None if given is None else len(given),
                     number=exchange.number,
-                    code=request.code,
+                    code=len(code),
                     command=request.command,
                     step=self._steps,
                     tools=self._told,

@@ -7,6 +7,7 @@ import atexit
 import binascii
 import contextlib
 import gc
+import importlib
 import json
 import linecache
 import os
@@ -128,6 +129,7 @@ def program(
 
         names.update((one["name"], HostTool(channel, one)) for one in job.tools)
     _remember_lines(job)
+    _import_ahead(job)
     policy.install(monitor_calls=MONITORING, on_denied=tell, on_ask=ask, log=log)
     status, shown = 0, _shown(names) if job.value else None
     try:
@@ -205,6 +207,18 @@ def _runners() -> list[str]:
     command = sys.modules.get(f"{__package__}.command")
     starters = [] if command is None else command.STARTERS
     return [str(module.__file__) for module in (loop, step) if module is not None] + [*starters]
+
+
+def _import_ahead(job: Job) -> None:
+    """Import what running the job takes: it is no import of the code, which its policy may deny."""
+    needs = {
+        ".command": job.command is not None,
+        "...sessions.shown": job.value,
+        "...sessions.step": "await" in job.code,
+        "...sessions.values": bool(job.variables),
+    }
+    for name in filter(needs.get, needs):
+        importlib.import_module(name, __package__)
 
 
 def _remember_lines(job: Job) -> None:

@@ -18,6 +18,7 @@ from ...sessions.stdin import reader
 from ...sessions.values import pack, packed_value, unpack
 from ..wire import DENIALS, Command, Job
 from .channel import HostChannel, Message
+from .command import start
 from .tools import HostTool, asking
 
 
@@ -54,9 +55,13 @@ def serve(
 
 
 def _starting(words: list[Any], given: bytes | None) -> Callable[[], int]:
-    from .command import start
-
     return lambda: start(Command(*words), given)
+
+
+def _cut(data: memoryview, size: int) -> tuple[memoryview, bytes]:
+    """Cut bytes off the end."""
+    end = len(data) - size
+    return data[:end], bytes(data[end:])
 
 
 class _Steps:
@@ -153,22 +158,24 @@ class _Steps:
                 self._tools[name] = told
                 self._names[name] = self._steps.own[name] = HostTool(self._channel, told)
         size = head["stdin"]
-        given = None if size is None else bytes(body[len(body) - size :])
-        body = body[: len(body) - (size or 0)]
-        if body:
-            self._names.update(unpack(body, own=True))
-        del body
-        sys.stdin = reader(given)
-        self._steps.input.begin(given)
+        rest, code = _cut(body, head["code"])
+        variables, given = _cut(rest, size or 0)
+        if variables:
+            self._names.update(unpack(variables, own=True))
+        del body, rest, variables
+        stdin = None if size is None else given
+        sys.stdin = reader(stdin)
+        self._steps.input.begin(stdin)
+        text = code.decode(errors="surrogatepass")
         self._channel.take_interrupts()
         outcome = step.Outcome(status=step.INTERRUPTED)
         try:
             self._channel.interruptible = True
             try:
                 if head["command"] is None:
-                    outcome = self._steps.outcome(head["code"], head["step"])
+                    outcome = self._steps.outcome(text, head["step"])
                 else:
-                    outcome = self._steps.ended(_starting(head["command"], given))
+                    outcome = self._steps.ended(_starting(head["command"], stdin))
             finally:
                 self._channel.interruptible = False
         except KeyboardInterrupt:
