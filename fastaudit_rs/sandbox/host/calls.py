@@ -140,6 +140,33 @@ class Calls:
         else:
             self._answer(call, value)
 
+    def ask(self, denied: AuditDenied, told: Callable[[object], None]) -> Callable[[], None] | None:
+        """Ask the host, and tell its answer, ``None`` where there is none; or return what asks."""
+        ask = self._on_ask
+        self._left -= 1
+        if ask is None or self._left < 0:
+            told(None)
+        elif is_async(ask):
+            asking: Callable[..., Any] = ask
+
+            async def asked() -> Any:
+                return await asking(denied)
+
+            def ended(future: "concurrent.futures.Future[Any]") -> None:
+                self._running.discard(future)
+                failed = None if future.cancelled() else future.exception()
+                if failed is not None:
+                    told(f"on_ask raised {class_name(type(failed))}: {message(failed, TEXT)}")
+                else:
+                    told(None if future.cancelled() else future.result())
+
+            future = asyncio.run_coroutine_threadsafe(asked(), self._loop())
+            self._running.add(future)
+            future.add_done_callback(ended)
+        else:
+            return functools.partial(_asked, ask, denied, told)
+        return None
+
     def _start(
         self,
         call: _Call,
@@ -199,6 +226,16 @@ class Calls:
         """Cancel the calls that have not ended: their step has."""
         for future in list(self._running):
             future.cancel()
+
+
+def _asked(ask: Ask, denied: AuditDenied, told: Callable[[object], None]) -> None:
+    answer = None
+    try:
+        answer = ask(denied)
+    except Exception as error:
+        answer = f"on_ask raised {class_name(type(error))}: {message(error, TEXT)}"
+    finally:
+        told(answer)
 
 
 def _arguments(body: memoryview) -> tuple[list[Any], dict[str, Any]]:

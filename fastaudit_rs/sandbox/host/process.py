@@ -28,6 +28,7 @@ from .metadata import Metadata, answering
 from .runner import SandboxConfig
 
 if TYPE_CHECKING:
+    from .egress.asking import Questions
     from .egress.connects import Connects
 
 #: The program of the process. It connects before it imports anything large: the host puts it into
@@ -327,10 +328,14 @@ class Worker:
             self._computed = ticks / os.sysconf("SC_CLK_TCK")
         return self._computed - before
 
-    def begin_requests(self) -> None:
-        """Forget the requests over the network that it has made up to now."""
+    def begin_requests(self, questions: "Questions | None") -> None:
+        """Forget the requests over the network that it has made up to now.
+
+        The host is asked about others by these questions, if it is asked.
+        """
         if self._connects is not None:
             self._connects.log.clear()
+            self._connects.log.questions = questions
 
     def with_requests(self, result: Result, *, are_over: bool) -> Result:
         """The result with the requests since then; `are_over` if their processes have ended."""

@@ -37,7 +37,6 @@ from .setup import (
     Workers,
     WorkerSource,
     absolute,
-    bound,
     check_network,
     directories,
     environment,
@@ -86,8 +85,9 @@ class Sandbox(Runner):
         ask_seconds: The time for its answer, if it is a coroutine function.
         approvable: The most that answers to ``on_ask`` may open: the kernel lets pass what this
             policy allows too (``write``, ``read``, ``commands``, ``network``), and the guard asks
-            before. Native code can do it without being asked. Nobody is asked about what the
-            kernel denies whatever the answer is, and without it that is all that these fields deny.
+            before. Native code can do it without being asked, but for hosts, which the host itself
+            asks about before it connects. Nobody is asked about what the kernel denies whatever the
+            answer is, and without it that is all that these fields deny.
         secrets: Values that the host puts into requests to their hosts, in the place of what code
             finds in the variables of their names.
         log: An `AuditLog`, or the path of one, for the decisions of its guards, as the guest
@@ -143,7 +143,7 @@ class Sandbox(Runner):
         if sandlock is not None:
             warn_of_held(on_ask, approvable)
         values = secrets_of(secrets)
-        check_network(sandlock, policy if approvable is None else bound(policy, approvable), values)
+        check_network(sandlock, policy, approvable, values)
         base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
         with contextlib.ExitStack() as failing:
             failing.callback(remove_own, os.getpid(), base)
@@ -348,7 +348,7 @@ class Sandbox(Runner):
         session = SandboxSession(
             self._config,
             # The sandbox is there as long as the session is.
-            lambda: self._setup.start(SESSION, undo_depth),
+            lambda: self._setup.start(SESSION, undo_depth, asks=on_ask is not None),
             self._files,
             self._in_flight,
             tools,

@@ -33,6 +33,7 @@ from ..wire import encode
 from . import copies
 from .calls import Calls, told
 from .decisions import Decisions
+from .egress.asking import Questions
 from .exchange import Exchange, outcome
 from .files import Files
 from .process import ProcessEnded, SandboxError, Worker
@@ -73,6 +74,7 @@ class SandboxSession(Session):
         on_ask: Callable[[AuditDenied], object] | None,
     ) -> None:
         self._on_ask = on_ask
+        self._questions = None if on_ask is None else Questions()
         self._config = config
         self._start = start
         self._job = config.job("", "<session>", session=True, asks=on_ask is not None)
@@ -227,6 +229,7 @@ class SandboxSession(Session):
             self._held[0] = Process(worker, self._job, self._decisions)
             self._tools = dict(self._first_tools)
             self._told = told(self._tools)
+            self._questions = None if self._on_ask is None else Questions()
             self._steps = 0
             self._reset_at = self._made
 
@@ -315,10 +318,11 @@ class SandboxSession(Session):
             began, begun = time.time(), time.monotonic()
             process = self._process
             worker = process.worker
-            worker.begin_requests()
+            worker.begin_requests(self._questions)
             with self._files.changes() as changed:
                 exchange = self._exchanged(limit)
                 exchange.pieces = None if on_output is None else Pieces(on_output)
+                exchange.questions = self._questions
                 exchange.calls = Calls(
                     process.channel,
                     self._tools,
@@ -443,13 +447,14 @@ class SandboxSession(Session):
         if exchange.broken and exchange.was_killed and killed_by is None:
             why = f"the session's process broke the rules: {exchange.broken}"
             raise SandboxError(f"{why}: {self._ways()}")
+        about_hosts = [] if self._questions is None else self._questions.taken()
         result = Result(
             returncode=-signal.SIGKILL,
             stdout=exchange.text("stdout"),
             stderr=exchange.text("stderr"),
             duration=0,
             killed_by=killed_by,
-            violations=exchange.violations,
+            violations=[*exchange.violations, *about_hosts],
             confined=process.worker.is_confined,
         )
         if exchange.answer is not None:
