@@ -28,7 +28,7 @@ from .calls import check_ask, warn_of_held, within
 from .causes import counts_processes
 from .files import READ, Files, remove_own
 from .network import reachable
-from .process import fill_standard
+from .process import fill_standard, names_descriptors
 from .run import run
 from .runner import InFlight, Runner, RunRequest, SandboxConfig
 from .setup import (
@@ -94,8 +94,8 @@ class Sandbox(Runner):
             reports them (``"source": "guest"``), and for its requests, as the host saw them.
 
     Raises:
-        SandboxError: A package is not there, or the kernel lacks what it needs, under
-            ``confine="require"`` or with `secrets`.
+        SandboxError: A package is not there, the kernel lacks what it needs, under
+            ``confine="require"`` or with `secrets`, or no descriptor is left (``ulimit -n``).
         TypeError: An argument has another type.
         ValueError: `confine` or `backend` is not a listed value, or does not fit `image`; the
             policy names no hosts for `secrets`.
@@ -144,8 +144,8 @@ class Sandbox(Runner):
             warn_of_held(on_ask, approvable)
         values = secrets_of(secrets)
         check_network(sandlock, policy, approvable, values)
-        base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
-        with contextlib.ExitStack() as failing:
+        with names_descriptors(), contextlib.ExitStack() as failing:
+            base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
             failing.callback(remove_own, os.getpid(), base)
             self.directory = Path(base, "work")
             self.directory.mkdir()
@@ -255,7 +255,11 @@ class Sandbox(Runner):
         job = config.job(
             text, file, request.args, value=bool(request.value), cwd=self._cwd, asks=config.asks
         )
-        with self._in_flight.running(request.cancel), self._files.changes() as changed:
+        with (
+            names_descriptors(),
+            self._in_flight.running(request.cancel),
+            self._files.changes() as changed,
+        ):
             if room is not None:
                 yield room
             if self._docker is not None:
@@ -345,19 +349,20 @@ class Sandbox(Runner):
             on_ask, ask_seconds = self._on_ask, ask_seconds or self._ask_seconds
         from .session import SandboxSession
 
-        session = SandboxSession(
-            self._config,
-            # The sandbox is there as long as the session is.
-            lambda: self._setup.start(SESSION, undo_depth, asks=on_ask is not None),
-            self._files,
-            self._in_flight,
-            tools,
-            timeout,
-            undo_depth,
-            snapshots,
-            calls,
-            within(on_ask, ask_seconds),
-        )
+        with names_descriptors():
+            session = SandboxSession(
+                self._config,
+                # The sandbox is there as long as the session is.
+                lambda: self._setup.start(SESSION, undo_depth, asks=on_ask is not None),
+                self._files,
+                self._in_flight,
+                tools,
+                timeout,
+                undo_depth,
+                snapshots,
+                calls,
+                within(on_ask, ask_seconds),
+            )
         self._sessions.add(session)
         return session
 
