@@ -111,10 +111,15 @@ class Rules:
 
 
 def address_of(text: str) -> Address:
-    """Return an address; one of IPv4 that is written as IPv6 is one of IPv4."""
+    """Return an address; one of IPv4 that is written as IPv6 is one of IPv4.
+
+    None in particular (``0.0.0.0``, ``::``) is this machine: Linux connects to it.
+    """
     address = ipaddress.ip_address(text.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    return address if mapped is None else mapped
+    address = getattr(address, "ipv4_mapped", None) or address
+    if address.is_unspecified:
+        return ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")
+    return address
 
 
 #: The addresses of this machine (RFC 6761), and all of what is called so: one host.
