@@ -4,6 +4,7 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use ahash::AHashMap;
 use rustix::fs::{AtFlags, FileType, Stat, fstat, statat};
@@ -17,7 +18,7 @@ use watch::Watch;
 const TOLD: usize = 16 << 20;
 
 pub struct Changes {
-    root: OwnedFd,
+    root: Arc<OwnedFd>,
     known: Tree,
     /// `None` if all files are to be compared.
     watch: Option<Watch>,
@@ -35,8 +36,8 @@ struct Run {
 }
 
 impl Changes {
-    pub fn new(root: OwnedFd) -> Result<Self, Errno> {
-        let is = walk::identity(&fstat(&root)?);
+    pub fn new(root: Arc<OwnedFd>) -> Result<Self, Errno> {
+        let is = walk::identity(&fstat(&*root)?);
         Ok(Self {
             root,
             known: Tree::new(is, -1),
@@ -79,7 +80,7 @@ impl Changes {
     }
 
     fn look_at_all(&mut self) {
-        let is = walk::identity(&match fstat(&self.root) {
+        let is = walk::identity(&match fstat(&*self.root) {
             Ok(stat) => stat,
             Err(_) => return,
         });

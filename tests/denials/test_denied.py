@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import shutil
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -20,7 +21,7 @@ from pathlib import Path
 import programs
 import pytest
 
-from fastaudit_rs import AuditDenied, mk_audit
+from fastaudit_rs import AuditDenied, Network, Policy, mk_audit
 
 FINAL = "This is a decision of policy: the same operation will be denied again."
 
@@ -253,6 +254,15 @@ def test_a_dict_is_json(perms, places):
     again = AuditDenied.from_dict(json.loads(json.dumps(fields)))
     assert again.to_dict() == fields
     assert str(again) == str(denied)
+
+
+def test_the_host_of_one_that_was_told():
+    """JSON has a list for the address."""
+    with pytest.raises(AuditDenied) as caught, socket.socket() as made:
+        with Policy(network=Network(hosts=[])).guard(monitor_calls=False)():
+            made.connect(("10.0.0.1", 80))
+    told = json.loads(json.dumps(caught.value.to_dict()))
+    assert AuditDenied.from_dict(told).host == caught.value.host == "10.0.0.1"
 
 
 def test_from_dict_says_what_is_wrong(perms, places):

@@ -157,6 +157,21 @@ def test_other_hosts_are_held_to_none(connected, site):
     assert b" 200 " in said(made, request("GET /admin", "Connection: close", host="other.test"))
 
 
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "::ffff:0.0.0.0", "127.0.0.1", "::1"])
+def test_all_addresses_of_this_machine(log, address):
+    """A rule for one of them holds for those that lead to it."""
+    from fastaudit_rs.sandbox.host.egress.log import Wanted
+    from fastaudit_rs.sandbox.host.egress.rules import Rules, address_of
+
+    found = address_of(address)
+    for rule in ("GET 127.0.0.1:80/a", "GET localhost/a", "GET ::1/a"):
+        rules = Rules(Network(hosts=["127.0.0.1:80"], http=[rule]))
+        wanted = Wanted(rules.named(found, 80), found, 80, log, None)
+        assert rules.holds_requests(wanted.names, 80)
+        assert rules.request(wanted.names, 80, "GET", "/a") == "/a"
+        assert rules.request(wanted.names, 80, "GET", "/b") is None
+
+
 @pytest.mark.parametrize(
     ("host", "address"), [("here.test", None), ("127.0.0.2", "127.0.0.2"), ("other", "127.0.0.2")]
 )

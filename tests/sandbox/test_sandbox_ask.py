@@ -313,7 +313,7 @@ def test_the_kernel_holds_both_policies():
     more = Policy(write=["/c"], read=["/d"], commands=["cat"], network=True)
     held = bound(own, more)
     assert (held.write, held.read, held.commands) == (("/a", "/c"), ("/b", "/d"), ("ls", "cat"))
-    assert (held.network, held.block) == (True, ("/x",))
+    assert (held.network, held.block) == (Network(listen=True, unix=None), ("/x",))
     one, two = Network(hosts=["a:1"], ports=[1]), Network(hosts=["b:2"], listen=["*:3"])
     network = bound(own.replace(network=one), more.replace(network=two)).network
     assert network == Network(hosts=["a:1", "b:2"], ports=None, listen=["*:3"])

@@ -151,6 +151,65 @@ class Calls:
         else:
             self._answer(call, value)
 
+    def ask(self, denied: AuditDenied, told: Callable[[object], None]) -> Callable[[], None] | None:
+        """Ask the host, and tell its answer, ``None`` where there is none; or return what asks."""
+        ask = self._on_ask
+        try:
+            self._budget.take()
+        except RuntimeError:
+            ask = None
+        if ask is None:
+            told(None)
+        elif not is_async(ask):
+            return functools.partial(self._asked, ask, denied, told)
+        elif self._is_held_up:
+            told(HELD_UP)
+        else:
+            asking: Callable[..., Any] = ask
+
+            async def asked() -> Any:
+                with self.thinking:
+                    return await asking(denied)
+
+            def ended(future: "concurrent.futures.Future[Any]") -> None:
+                self._running.discard(future)
+                failed = None if future.cancelled() else future.exception()
+                if failed is not None:
+                    told(self._failed_ask(failed))
+                else:
+                    told(None if future.cancelled() else future.result())
+
+            future = asyncio.run_coroutine_threadsafe(asked(), self._loop())
+            self._running.add(future)
+            future.add_done_callback(ended)
+        return None
+
+    def _asked(self, ask: Ask, denied: AuditDenied, told: Callable[[object], None]) -> None:
+        answer = None
+        try:
+            with self.thinking:
+                answer = ask(denied)
+        except Exception as error:
+            answer = self._failed_ask(error)
+        finally:
+            told(answer)
+
+    def _failed_ask(self, error: BaseException) -> str | None:
+        """The text of an ``on_ask`` that failed; ``None`` if it ends the step."""
+        why = self._ends_step(error)
+        if why is None:
+            return f"on_ask raised {class_name(type(error))}: {message(error, TEXT)}"
+        self._stop(why)
+        return None
+
+    def _ends_step(self, error: BaseException) -> str | None:
+        """The reason why the step that asks does not go on."""
+        if isinstance(error, Exception) and is_for_caller(error):
+            self.raised = self.raised or error
+        if isinstance(error, StepEnds):
+            return PENDING
+        return None if self.raised is None else "interrupt"
+
     def _start(
         self,
         call: _Call,
@@ -185,10 +244,9 @@ class Calls:
             self._return(call, data)
 
     def _fail(self, call: _Call, error: BaseException, is_ask: bool = False) -> None:
-        if is_ask and isinstance(error, Exception) and is_for_caller(error):
-            self.raised = self.raised or error
-        if isinstance(error, StepEnds) or self.raised is not None:
-            self._end_step(call, PENDING if isinstance(error, StepEnds) else "interrupt")
+        why = self._ends_step(error) if is_ask else None
+        if why is not None:
+            self._end_step(call, why)
             return
         kind = type(error)
         found: dict[str, Any] = {

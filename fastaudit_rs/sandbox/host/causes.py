@@ -16,7 +16,7 @@ DESCRIPTORS, TASKS = 20, 4
 
 def causes(*, is_confined: bool) -> Iterator[str]:
     """Look at what a start takes, and say what is lacking."""
-    checks = [_descriptors, _tasks]
+    checks = [descriptors, _tasks]
     if is_confined:
         checks += [taking_descriptors, _shared_memory, _processes]
     found = [said for check in checks if (said := check()) is not None]
@@ -38,7 +38,8 @@ def taking_descriptors() -> str | None:
     return None
 
 
-def _descriptors() -> str | None:
+def descriptors() -> str | None:
+    """Say if the host may open too few files for another process."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     try:
         # One is that of the list.

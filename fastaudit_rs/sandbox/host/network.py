@@ -55,15 +55,16 @@ def has_name(host: str) -> bool:
     return any(addresses is None for addresses, _ in _reached(host))
 
 
-def is_carried(network: bool | Network, *, has_secrets: bool = False) -> bool:
+def is_carried(network: bool | Network, *, has_secrets: bool = False, asks: bool = False) -> bool:
     """Return whether the host connects for the code, which the kernel lets reach nothing then.
 
-    It does for hosts with names, and where it puts something into requests, or judges them.
+    It does for hosts with names, and where it puts something into requests, judges them, or asks
+    before it connects.
     """
     if not isinstance(network, Network):
         return False
     is_named = any(_parts(host)[0] is None for host in network.hosts or ())
-    return is_named or has_secrets or bool(network.http)
+    return is_named or has_secrets or asks or bool(network.http)
 
 
 def is_here(host: str) -> bool:

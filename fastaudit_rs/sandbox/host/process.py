@@ -1,6 +1,7 @@
 """The process of a sandbox that waits for work, as the host sees it."""
 
 import contextlib
+import errno
 import functools
 import os
 import pickle
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,12 +23,13 @@ from ...results import Result
 from ..limits import Limits, limit_of
 from ..wire import KernelPart, receive, send
 from . import cgroup, copies
-from .causes import causes, counts_processes, tasks
+from .causes import causes, counts_processes, descriptors, tasks
 from .cgroup import Cgroup
 from .metadata import Metadata, answering
 from .runner import SandboxConfig
 
 if TYPE_CHECKING:
+    from .egress.asking import HostQuestions
     from .egress.connects import Connects
 
 #: The program of the process. It connects before it imports anything large: the host puts it into
@@ -53,6 +55,18 @@ SAID = 4096
 
 class SandboxError(RuntimeError):
     """A sandbox cannot run code as requested."""
+
+
+@contextlib.contextmanager
+def names_descriptors() -> Iterator[None]:
+    """Say what to do where no file can be opened any more."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        why = descriptors() or "the system has as many files open as it may (fs.file-max)"
+        raise SandboxError(f"no file can be opened any more: {why}") from error
 
 
 class ProcessEnded(SandboxError):
@@ -138,7 +152,8 @@ class _Confined:
         ended = sandbox.run_with_handlers(self._command, asked)
         self.pid = None
         self.said = ended.error or ended.stderr[-SAID:].decode(errors="replace")
-        was_killed = ended.reason.name == "KILLED"
+        # One that did not start has none.
+        was_killed = getattr(ended.reason, "name", None) == "KILLED"
         return Ended(max(ended.exit_code, 0), ended.signal, was_killed)
 
 
@@ -327,10 +342,14 @@ class Worker:
             self._computed = ticks / os.sysconf("SC_CLK_TCK")
         return self._computed - before
 
-    def begin_requests(self) -> None:
-        """Forget the requests over the network that it has made up to now."""
+    def begin_requests(self, questions: "HostQuestions | None") -> None:
+        """Forget the requests over the network that it has made up to now.
+
+        The host is asked about others by these questions, if it is asked.
+        """
         if self._connects is not None:
             self._connects.log.clear()
+            self._connects.log.questions = questions
 
     def with_requests(self, result: Result, *, are_over: bool) -> Result:
         """The result with the requests since then; `are_over` if their processes have ended."""

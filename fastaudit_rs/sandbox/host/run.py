@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import functools
 import json
 import math
 import selectors
@@ -25,6 +26,7 @@ from ..wire import DENIALS, REPORT, Job, Malformed, decode
 from .calls import Ask, Calls
 from .channel import Broken
 from .decisions import Decisions
+from .egress.asking import HostQuestions
 from .files import Disk
 from .process import SandboxError
 from .runner import CancelToken, RunRequest, SandboxConfig
@@ -58,6 +60,8 @@ class ProcessWatch(ABC):
         self._seconds = math.inf if seconds is None else seconds
         self._cancel = cancel
         self.calls: Calls | None = None
+        #: The questions about hosts, besides those of the process.
+        self.questions: HostQuestions | None = None
         self.pieces: Pieces | None = None
         self._messages = 0
         self.found = {name: bytearray() for name in process.pipes.values()}
@@ -90,6 +94,8 @@ class ProcessWatch(ABC):
         process = self.process
         self._is_apart = is_apart
         self._begun = time.monotonic()
+        if self.questions is not None:
+            self.questions.begin()
         self._disk = Disk(self._config.base, self._config.limits.disk)
         # One descriptor stands for all of them.
         self._selector = selector = selectors.DefaultSelector()
@@ -113,12 +119,27 @@ class ProcessWatch(ABC):
     def look(self, seconds: float) -> None:
         with self._caught():
             self._look(seconds)
+            self._ask_about_hosts()
             self._cancel.check()
             now = time.monotonic()
             if now - self._begun - self._thought() > self._seconds:
                 self.stop("wall_seconds")
             if now - self._begun > INTERVAL and self._disk.is_over(self.process.worker.pid):
                 self.stop("disk", 0)
+
+    def _ask_about_hosts(self) -> None:
+        if self.questions is None or self.calls is None:
+            return
+        while self._call is None and (question := self.questions.take()) is not None:
+            told = functools.partial(self.questions.answer, question)
+            self._call_or_leave(self.calls.ask(question.denied(), told))
+
+    def _call_or_leave(self, call: Callable[[], None] | None) -> None:
+        """Call a function of the host here, or leave it to `call`."""
+        if self._is_apart:
+            self._call = call
+        elif call is not None:
+            call()
 
     @property
     def is_called(self) -> bool:
@@ -147,6 +168,8 @@ class ProcessWatch(ABC):
         process = self.process
         self._selector.close()
         self._disk.close()
+        if self.questions is not None:
+            self.questions.end()
         if self.calls is not None:
             self.calls.end()
             self._error = self._error or self.calls.raised
@@ -205,11 +228,10 @@ class ProcessWatch(ABC):
         while self._heard_last and self._call is None:
             message = self._heard_last.popleft()
             if self.answer is None:
+                call = None
                 with contextlib.suppress(Malformed):
-                    self._call = self._obey(*decode(message), len(message))
-            if self._call is not None and not self._is_apart:
-                call, self._call = self._call, None
-                call()
+                    call = self._obey(*decode(message), len(message))
+                self._call_or_leave(call)
 
     def _take(self, name: Any, data: bytes) -> None:
         is_report = name == "report"
@@ -257,6 +279,8 @@ class Run(ProcessWatch):
             confined=worker.is_confined,
             **told(self.found["report"]),
         )
+        if self.questions is not None:
+            result = replace(result, violations=[*result.violations, *self.questions.taken()])
         if not process.is_clean:
             worker.end()
         return worker.with_requests(result, are_over=True)
@@ -276,7 +300,8 @@ def run(
             stack.callback(decisions.close)
         worker = stack.enter_context(workers(request.cancel))
         begun = time.monotonic()
-        worker.begin_requests()
+        questions = None if on_ask is None else HostQuestions()
+        worker.begin_requests(questions)
         try:
             request.cancel.check()
             process = Process(worker, job, decisions, request.given)
@@ -297,6 +322,7 @@ def run(
                     watched.stop,
                     is_held_up=held_up,
                 )
+                watched.questions = questions
             result = yield from watched.result(begun)
         except BaseException:
             worker.end()

@@ -33,7 +33,7 @@ from .files import READ, Files, remove_own
 from .guest_files import SandboxFiles
 from .network import reachable
 from .packages import Packages
-from .process import fill_standard
+from .process import fill_standard, names_descriptors
 from .run import run
 from .runner import CancelToken, InFlight, Runner, RunRequest, SandboxConfig
 from .setup import (
@@ -42,7 +42,6 @@ from .setup import (
     Workers,
     WorkerSource,
     absolute,
-    bound,
     check_network,
     directories,
     environment,
@@ -89,8 +88,9 @@ class Sandbox(Runner):
         ask_seconds: The time for its answer, if it is a coroutine function.
         approvable: The most that answers to ``on_ask`` may open: the kernel lets pass what this
             policy allows too (``write``, ``read``, ``commands``, ``network``), and the guard asks
-            before. Native code can do it without being asked. Nobody is asked about what the
-            kernel denies whatever the answer is, and without it that is all that these fields deny.
+            before. Native code can do it without being asked, but for hosts, which the host itself
+            asks about before it connects. Nobody is asked about what the kernel denies whatever the
+            answer is, and without it that is all that these fields deny.
         secrets: Values that the host puts into requests to their hosts, in the place of what code
             finds in the variables of their names.
         log: An `AuditLog`, or the path of one, for the decisions of its guards, as the guest
@@ -99,8 +99,8 @@ class Sandbox(Runner):
             which ones the code of a session may install itself.
 
     Raises:
-        SandboxError: A package is not there, or the kernel lacks what it needs, under
-            ``confine="require"`` or with `secrets`.
+        SandboxError: A package is not there, the kernel lacks what it needs, under
+            ``confine="require"`` or with `secrets`, or no descriptor is left (``ulimit -n``).
         TypeError: An argument has another type.
         ValueError: `confine` or `backend` is not a listed value, or does not fit `image`; the
             policy names no hosts for `secrets`.
@@ -150,9 +150,9 @@ class Sandbox(Runner):
             warn_of_held(on_ask, approvable)
         values = secrets_of(secrets)
         wanted = install_of(install)
-        check_network(sandlock, policy if approvable is None else bound(policy, approvable), values)
-        base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
-        with contextlib.ExitStack() as failing:
+        check_network(sandlock, policy, approvable, values)
+        with names_descriptors(), contextlib.ExitStack() as failing:
+            base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
             failing.callback(remove_own, os.getpid(), base)
             packages = None if wanted is None else Packages(wanted, os.path.dirname(base))
             if packages is not None:
@@ -311,7 +311,11 @@ class Sandbox(Runner):
             tools=told(request.tools),
             command=request.command,
         )
-        with self._in_flight.running(request.cancel), self._files.changes() as changed:
+        with (
+            names_descriptors(),
+            self._in_flight.running(request.cancel),
+            self._files.changes() as changed,
+        ):
             if room is not None:
                 yield room
             if self._docker is not None:
@@ -404,21 +408,22 @@ class Sandbox(Runner):
             on_ask, ask_seconds = self._on_ask, ask_seconds or self._ask_seconds
         from .session import SandboxSession
 
-        session = SandboxSession(
-            self._config,
-            # The sandbox is there as long as the session is.
-            lambda: self._setup.start(SESSION, undo_depth),
-            self._files,
-            self._in_flight,
-            tools,
-            timeout,
-            undo_depth,
-            snapshots,
-            calls,
-            within(on_ask, ask_seconds),
-            pending_seconds,
-            {} if self._packages is None else self._packages.tools,
-        )
+        with names_descriptors():
+            session = SandboxSession(
+                self._config,
+                # The sandbox is there as long as the session is.
+                lambda: self._setup.start(SESSION, undo_depth, asks=on_ask is not None),
+                self._files,
+                self._in_flight,
+                tools,
+                timeout,
+                undo_depth,
+                snapshots,
+                calls,
+                within(on_ask, ask_seconds),
+                pending_seconds,
+                {} if self._packages is None else self._packages.tools,
+            )
         self._sessions.add(session)
         return session
 

@@ -37,6 +37,7 @@ from . import copies
 from .calls import Calls, told
 from .commands import CommandRequest, SandboxCommands
 from .decisions import Decisions
+from .egress.asking import HostQuestions
 from .exchange import Exchange, outcome
 from .files import Files
 from .guest_files import SandboxFiles
@@ -82,6 +83,7 @@ class SandboxSession(Session):
             on_ask = (asking_async if is_async(ask) else asking)(questions, ask)
         self._on_ask = on_ask
         self._asks = on_ask is not None
+        self._host_questions = None if on_ask is None else HostQuestions()
         self._config = config
         self._start = start
         self._job = config.job("", "<session>", session=True, asks=on_ask is not None)
@@ -277,6 +279,7 @@ class SandboxSession(Session):
             self._held[0] = Process(worker, self._job, self._decisions)
             self._tools = dict(self._first_tools)
             self._told = told(self._tools)
+            self._host_questions = None if self._on_ask is None else HostQuestions()
             self._steps = 0
             self._reset_at = self._made
 
@@ -366,10 +369,11 @@ class SandboxSession(Session):
             began, begun = time.time(), time.monotonic()
             process = self._process
             worker = process.worker
-            worker.begin_requests()
+            worker.begin_requests(self._host_questions)
             with self._files.changes() as changed:
                 exchange = self._exchanged(limit)
                 exchange.pieces = None if on_output is None else Pieces(on_output)
+                exchange.questions = self._host_questions
                 exchange.calls = Calls(
                     process.channel,
                     self._tools,
@@ -507,13 +511,14 @@ class SandboxSession(Session):
         if exchange.broken and exchange.was_killed and killed_by is None:
             why = f"the session's process broke the rules: {exchange.broken}"
             raise SandboxError(f"{why}: {self._ways()}")
+        about_hosts = [] if self._host_questions is None else self._host_questions.taken()
         result = Result(
             returncode=-signal.SIGKILL,
             stdout=exchange.text("stdout"),
             stderr=exchange.text("stderr"),
             duration=0,
             killed_by=killed_by,
-            violations=exchange.violations,
+            violations=[*exchange.violations, *about_hosts],
             confined=process.worker.is_confined,
         )
         if exchange.answer is not None:

@@ -75,7 +75,7 @@ class Setup:
         self._secrets: Secrets | None = None
         #: True if the host carries the connections.
         self.is_carried = config.kernel is not None and sandbox_network.is_carried(
-            held.network, has_secrets=bool(config.secrets)
+            held.network, has_secrets=bool(config.secrets), asks=held.network != policy.network
         )
         if self.is_carried and (config.secrets or _http(held)):
             from .egress import secrets as egress_secrets
@@ -85,10 +85,19 @@ class Setup:
         #: The rules of the network for the host that carries it. It reads the requests, and the
         #: guard does not: for that their hosts are like others.
         self._network = held.network
+        self._approvable: tuple[bool | Network, bool | Network] | None = None
+        if self.is_carried and approvable is not None and held.network != policy.network:
+            self._approvable = policy.network, approvable.network
         written = _as_written(policy, directory)
         if self.is_carried:
             policy, held = map(_without_http, (policy, held))
         self.policy = _with(policy, more, directory)._told_in("sandbox", written)
+        #: The policy of a guard whose host is asked about other hosts, by the proxy: it knows their
+        #: names, and sees what native code and programs connect to.
+        self._asking = self.policy
+        if self._approvable is not None:
+            network = _asked_by_others(policy.network, held.network)
+            self._asking = self.policy.replace(network=network)._told_in("sandbox", written)
         #: The policy that the kernel holds: answers may open more than the guard lets through.
         self._held = self.policy if approvable is None else _with(held, more, directory)
         self._closed = False
@@ -100,13 +109,19 @@ class Setup:
         self._started: weakref.WeakSet[Worker] = weakref.WeakSet()
         self._proxy: Proxy | None = None
 
-    def start(self, preload: Sequence[str] = (), copies: int = 0) -> Worker:
-        """Start a process that waits for work; `copies` of ours do not count as the code's."""
+    def start(
+        self, preload: Sequence[str] = (), copies: int = 0, *, asks: bool | None = None
+    ) -> Worker:
+        """Start a process that waits for work; `copies` of ours do not count as the code's.
+
+        By default it asks if the sandbox does.
+        """
         config = self.config
+        policy = self._asking if (config.asks if asks is None else asks) else self.policy
         modules = [*(MODULES if config.asks else ()), *preload]
         # The kernel holds that policy whatever is answered.
         most = None if config.kernel is None else self._held
-        task = pickle.dumps((self.policy, most, [*config.path], modules, _governing()))
+        task = pickle.dumps((policy, most, [*config.path], modules, _governing()))
         write = self._held.write
         roots = None if write is None else existing(write)
         metadata = Metadata(roots, existing(self._held.block))
@@ -132,6 +147,7 @@ class Setup:
 
     def _carrier(self) -> "Proxy":
         """Return the proxy, which is started with the first process."""
+        from .egress.asking import Approvable
         from .egress.proxy import Proxy
 
         network = self._network
@@ -140,7 +156,8 @@ class Setup:
             if self._closed:
                 raise RuntimeError("the sandbox is closed")
             if self._proxy is None:
-                self._proxy = Proxy(network, self._secrets)
+                approvable = self._approvable and Approvable(*self._approvable)
+                self._proxy = Proxy(network, self._secrets, approvable)
             return self._proxy
 
     def end_all(self) -> None:
@@ -289,13 +306,13 @@ def _without_http(policy: Policy) -> Policy:
 
 
 def _bound_network(own: bool | Network, more: bool | Network) -> bool | Network:
-    if more is True and isinstance(own, Network) and own.http:
-        # Its requests stay held to rules.
+    if own is True or more is False:
+        return own
+    if more is True:
+        # Rules, too: the host carries it, and asks before it connects.
         more = Network(listen=True, unix=None)
-    if own is True or more is True:
-        return True
-    if own is False or more is False:
-        return own or more
+    if own is False:
+        return more
     return Network(
         hosts=_either(own.hosts, more.hosts),
         block=own.block,
@@ -308,6 +325,15 @@ def _bound_network(own: bool | Network, more: bool | Network) -> bool | Network:
     )
 
 
+def _asked_by_others(own: bool | Network, held: bool | Network) -> bool | Network:
+    """The rules of a guard that lets pass what others ask about: the hosts to connect to."""
+    assert isinstance(held, Network)
+    _, fields = held.__getnewargs_ex__()
+    kept = own if isinstance(own, Network) else Network(listen=own)
+    changes = {name: getattr(kept, name) for name in ("listen", "unix", "max_connections")}
+    return Network(**fields | changes)
+
+
 def _either(own: Iterable[Any] | None, more: Iterable[Any] | None) -> list[Any] | None:
     return None if own is None or more is None else list(dict.fromkeys([*own, *more]))
 
@@ -318,15 +344,20 @@ def _both(own: bool | tuple[str, ...], more: bool | tuple[str, ...]) -> bool | l
     return [*(own or ()), *(more or ())] or False
 
 
-def check_network(kernel: Any, policy: Policy, secrets: Sequence["Secret"]) -> None:
-    """Check that the host can carry the network of a policy, with its secrets."""
+def check_network(
+    kernel: Any, policy: Policy, approvable: Policy | None, secrets: Sequence["Secret"]
+) -> None:
+    """Check that the host can carry the network of a policy, with its secrets and questions."""
     network = policy.network
-    is_carried = sandbox_network.is_carried(network, has_secrets=bool(secrets))
+    held = policy if approvable is None else bound(policy, approvable)
+    is_carried = sandbox_network.is_carried(
+        held.network, has_secrets=bool(secrets), asks=held.network != network
+    )
     if kernel is not None and is_carried and find_spec("h11") is None:
         raise SandboxError(
             "a network that names hosts needs h11: pip install 'fastaudit-rs[sandbox]'"
         )
-    if kernel is not None and _http(policy) and find_spec("trustme") is None:
+    if kernel is not None and _http(held) and find_spec("trustme") is None:
         raise SandboxError(
             "network.http needs trustme, to read requests over TLS: "
             "pip install 'fastaudit-rs[secrets]'"

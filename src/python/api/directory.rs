@@ -38,9 +38,9 @@ impl Directory {
         announce(py, c"os.scandir", &path)?;
         let name = path.as_os_str();
         let root = beneath::directory(&path).map_err(|error| os_error(error, name))?;
-        let copy = root.try_clone()?;
-        let changes = Changes::new(copy).map_err(|error| os_error(error, name))?;
-        let open = Open { root: Arc::new(root), changes: Arc::new(Mutex::new(changes)) };
+        let root = Arc::new(root);
+        let changes = Changes::new(Arc::clone(&root)).map_err(|error| os_error(error, name))?;
+        let open = Open { root, changes: Arc::new(Mutex::new(changes)) };
         Ok(Self { path, open: Mutex::new(Some(open)) })
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use crate::policy::Why;
 use crate::policy::events::EventEffect;
@@ -82,7 +82,11 @@ impl Denial {
             return Ok(None);
         }
         let args = self.args.bind(py);
-        let Some(address) = args.iter().find_map(|arg| arg.cast_into::<PyTuple>().ok()) else {
+        // What came from another process has lists for tuples.
+        let is_address = |arg: &Bound<'_, PyAny>| {
+            arg.is_instance_of::<PyTuple>() || arg.is_instance_of::<PyList>()
+        };
+        let Some(address) = args.iter().find(is_address) else {
             return self.text_at(py, 0);
         };
         match address.get_item(0) {

@@ -74,6 +74,13 @@ class Connects:
             name, address = None, LOOPBACK[0]
         rule = self._rule(name, address, port)
         host = name or (str(address) if rule else self._proxy.rules.named(address, port))
+        asks = None
+        if rule is None and port != DOMAIN and self._proxy.approvable is not None:
+            asks, is_open = self._proxy.approvable.asks(name, address, port)
+            if asks is not None and (not is_open or self.log.questions is None):
+                rule = asks
+            elif asks is not None and address in LOOPBACK:
+                host = LOCAL
         if rule is None and guest.fileno() >= _descriptors():
             # All numbers below it are in use: those that are left are for the host.
             rule = "network.max_connections"
@@ -81,7 +88,7 @@ class Connects:
             self.log.deny(host, port, rule)
             return errno.EACCES
         entry = None if port == DOMAIN else self.log.begin(host, port)
-        wanted = Wanted(host, None if name else address, port, self.log, entry)
+        wanted = Wanted(host, None if name else address, port, self.log, entry, asks)
         error = self._carry(guest, wanted)
         if entry is not None and error not in UNDER_WAY:
             entry.error = os.strerror(error)
@@ -95,8 +102,7 @@ class Connects:
             return "network.max_connections"
         if is_lookup:
             return None
-        rules = self._proxy.rules
-        return rules.of_address(address, port) if name is None else rules.of_name(name, port)
+        return self._proxy.rules.of(name, address, port)
 
     def _carry(self, guest: socket.socket, wanted: Wanted) -> int:
         """Connect to the proxy, which knows the connection by the port that it comes from."""

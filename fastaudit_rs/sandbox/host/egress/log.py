@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ....timeline import Request
+from .asking import HostQuestions
 from .rules import HERE, LOOPBACK, Address
 
 #: The requests that are kept of a run: the first ones that are allowed, and that are denied. Many
@@ -61,6 +62,8 @@ class Log:
         self._left_out = 0
         #: The requests that `taken` left out the last time: there were too many.
         self.left_out = 0
+        #: The questions of the run or the session, if it asks.
+        self.questions: HostQuestions | None = None
         #: The number of connections that are carried now, those to the name server (true) apart.
         self.carried = {False: 0, True: 0}
 
@@ -142,6 +145,8 @@ class Wanted(NamedTuple):
     log: Log
     #: Its entry there; `None` for a connection to a name server.
     entry: Entry | None
+    #: The rule that denies it, unless an answer of the host opens it.
+    asks: str | None = None
 
     @property
     def names(self) -> list[str]:

@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import functools
 import socket
+import ssl
 import threading
 from typing import Any
 
 from .... import Network
 from .. import copies
 from . import beginnings
+from .asking import Approvable
 from .beginnings import FirstLine, Protocol
 from .http import HttpExchange
 from .log import DOMAIN, Log, WaitingConnection, Wanted
@@ -42,8 +44,15 @@ PATIENCE = 5.0
 
 
 class Proxy:
-    def __init__(self, network: Network, secrets: Secrets | None = None) -> None:
+    def __init__(
+        self,
+        network: Network,
+        secrets: Secrets | None = None,
+        approvable: Approvable | None = None,
+    ) -> None:
         self.network = network
+        #: The part of the network that the host is asked about.
+        self.approvable = approvable
         self._secrets = secrets
         self.rules = Rules(network)
         self.names = Names(self._range())
@@ -145,7 +154,7 @@ class Proxy:
         entry = wanted.entry
         assert entry is not None
 
-        connect = functools.partial(connected, wanted, self.rules)
+        connect = functools.partial(self._connected, wanted)
         server = speaks = None
         try:
             is_held = self.rules.holds_requests(wanted.names, wanted.port)
@@ -187,6 +196,20 @@ class Proxy:
             if server is not None:
                 server.close()
 
+    async def _connected(self, wanted: Wanted, tls: ssl.SSLContext | None = None) -> ByteStream:
+        """Connect to a server, once the host has said that it may be reached."""
+        rules = self.rules
+        if wanted.asks is not None:
+            assert self.approvable is not None
+            questions = wanted.log.questions
+            if questions is None:
+                raise Denied(wanted.asks)
+            asked = asyncio.wrap_future(questions.put(wanted.host, wanted.port, wanted.asks))
+            if not await asyncio.wait_for(asked, IDLE):
+                raise Denied(wanted.asks)
+            rules = self.approvable.most
+        return await connected(wanted, rules, tls)
+
     def _swap(self, wanted: Wanted, *, tls: bool) -> Swap:
         secrets = self._secrets
         if secrets is None:
@@ -200,7 +223,7 @@ class Proxy:
         secrets = self._secrets
         assert secrets is not None
 
-        connect = functools.partial(connected, wanted, self.rules, secrets.client)
+        connect = functools.partial(self._connected, wanted, secrets.client)
         opened = OpenedStream(guest, secrets.context(tuple(wanted.names)))
         try:
             await HttpExchange(opened, wanted, connect, None, swap, self.rules).run()

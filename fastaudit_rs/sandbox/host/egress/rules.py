@@ -58,6 +58,10 @@ class Rules:
             return self.of_address(address_of(name), port)
         return self._policy._name_rule(name, port)
 
+    def of(self, name: str | None, address: Address, port: int) -> str | None:
+        """A host that code connects to: a name, or an address without one."""
+        return self.of_address(address, port) if name is None else self.of_name(name, port)
+
     def of_address(self, address: Address, port: int) -> str | None:
         """An address that code gave."""
         rule = self._of(address, port)
@@ -79,14 +83,16 @@ class Rules:
         found = (self._requests._request(name, port, method, path) for name in names)
         return next((path for path in found if path is not None), None)
 
-    def of_resolved(self, name: str, address: Address, port: int) -> str | None:
-        """An address to which the host resolved an allowed name."""
+    def of_resolved(
+        self, name: str, address: Address, port: int, *, by_name: bool = False
+    ) -> str | None:
+        """An address to which the host resolved an allowed name; `by_name`: as such alone."""
         rule = self._of(address, port)
         if rule == BLOCK:
             return rule
         if self.holds_requests([str(address)], port) and not self.holds_requests([name], port):
             return HTTP
-        if rule is None or name in self._named or is_public(led_to(address)):
+        if (rule is None and not by_name) or name in self._named or is_public(led_to(address)):
             return None
         # Somebody else says where the names below a wildcard lead: not into this network.
         return HOSTS
@@ -105,10 +111,15 @@ class Rules:
 
 
 def address_of(text: str) -> Address:
-    """Return an address; one of IPv4 that is written as IPv6 is one of IPv4."""
+    """Return an address; one of IPv4 that is written as IPv6 is one of IPv4.
+
+    None in particular (``0.0.0.0``, ``::``) is this machine: Linux connects to it.
+    """
     address = ipaddress.ip_address(text.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    return address if mapped is None else mapped
+    address = getattr(address, "ipv4_mapped", None) or address
+    if address.is_unspecified:
+        return ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")
+    return address
 
 
 #: The addresses of this machine (RFC 6761), and all of what is called so: one host.

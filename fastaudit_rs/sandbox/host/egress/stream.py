@@ -222,7 +222,9 @@ async def _addresses(wanted: Wanted, rules: Rules) -> list[Address]:
     denied = None
     allowed = []
     for address in dict.fromkeys(found):
-        rule = rules.of_resolved(wanted.host, address, wanted.port)
+        # An answer was about the name: it opens nothing of this network.
+        by_name = wanted.asks is not None
+        rule = rules.of_resolved(wanted.host, address, wanted.port, by_name=by_name)
         if rule is None:
             allowed.append(address)
         denied = denied or rule
