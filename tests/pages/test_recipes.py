@@ -1,5 +1,6 @@
 """The recipes in docs/recipes, each with the real host that it is for."""
 
+import ast
 import asyncio
 import importlib.util
 import os
@@ -111,6 +112,47 @@ class TestSmolagents:
         assert saved.error is None
         assert "saved" in saved.observations and "2" in saved.observations
         assert Path("primes.txt").exists() is (place == "here")
+
+
+@pytest.mark.parametrize("place", ["here", "sandbox"])
+def test_an_approval_after_a_restart(tmp_path, place):
+    """The first process ends while its question waits; another one gets the answer."""
+    pytest.importorskip("httpx")
+    pytest.importorskip("fastapi")
+    out, stored = tmp_path / "out", tmp_path / "stored"
+    out.mkdir()
+    code = f"open({str(out / 'a')!r}, 'w').write('done')"
+    program = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(RECIPES)!r})
+from approve_later import Policy, ask, make_app
+from fastapi.testclient import TestClient
+from fastaudit_rs import Sandbox
+if {place!r} == "here":
+    session = Policy().session(on_ask=ask)
+else:
+    session = Sandbox(approvable=Policy(write=[{str(out)!r}])).session(on_ask=ask)
+with session:
+    client = TestClient(make_app(session, Path({str(stored)!r})))
+    params = dict(word.split("=", 1) for word in sys.argv[2:])
+    print(client.post(sys.argv[1], params=params).json())
+"""
+
+    def post(url, **params):
+        words = [f"{key}={value}" for key, value in params.items()]
+        done = programs.python("-W", "ignore", "-c", program, url, *words)
+        assert done.returncode == 0, done.stderr
+        return ast.literal_eval(done.stdout)
+
+    asked = post("/steps", code=code)
+    assert str(out / "a") in asked["asks"] and "once" in asked["answers"]
+    assert os.listdir(stored) == [asked["pending"]]
+    assert post(f"/questions/{asked['pending'][:-1]}", answer="once")["detail"].startswith("no q")
+    assert os.listdir(out) == []
+    assert "4" in post(f"/questions/{asked['pending']}", answer="once")["text"]
+    assert (out / "a").read_text() == "done"
+    assert "detail" in post(f"/questions/{asked['pending']}", answer="once")
 
 
 class TestFastAPI:
