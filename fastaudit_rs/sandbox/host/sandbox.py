@@ -196,6 +196,9 @@ class Sandbox(Runner):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
+            if name.startswith("_"):
+                # What a notebook looks for, and this itself before it is made.
+                raise AttributeError(f"'Sandbox' object has no attribute {name!r}", name=name)
             from ..._near import of_sandbox
 
             raise AttributeError(of_sandbox(name, dir(self)), name=name, obj=self)
