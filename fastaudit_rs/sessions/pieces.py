@@ -3,6 +3,7 @@
 import asyncio
 import codecs
 import contextvars
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -45,8 +46,12 @@ class Pieces:
             self.add(name, b"", final=True)
 
 
-#: The writes of a line that are kept until they are told.
+#: The writes that are kept until they are told.
 WRITES = 1000
+
+#: The pieces of a step after which lines wait for others, and how long, in seconds: each takes
+#: memory of the host until it is told.
+PIECES, PAUSE = 10_000, 0.05
 
 
 class Lines:
@@ -60,23 +65,30 @@ class Lines:
         self._pieces = Pieces(tell)
         self._interrupts = interrupts
         self._held: dict[Name, list[bytes]] = {name: [] for name in NAMES}
+        self._count, self._last = 0, 0.0
 
     def add(self, name: Name, data: bytes) -> None:
         """Take a write, in the thread that writes."""
-        other = NAMES[1 - NAMES.index(name)]
-        if self._held[other]:
-            self.flush(other)
+        self.flush(NAMES[1 - NAMES.index(name)])
         held = self._held[name]
         held.append(data)
-        if b"\n" in data or b"\r" in data or len(held) >= WRITES:
+        if len(held) >= WRITES:
+            self._told(name)
+        elif b"\n" in data or b"\r" in data:
             self.flush(name)
 
     def flush(self, name: Name) -> None:
+        """Tell what is held of a stream, unless there are many pieces already."""
+        if self._count < PIECES or time.monotonic() - self._last >= PAUSE:
+            self._told(name)
+
+    def _told(self, name: Name) -> None:
         # The host's function is left whole by an interrupt.
         self._interrupts.hold()
         try:
             held, self._held[name] = self._held[name], []
             if held:
+                self._count, self._last = self._count + 1, time.monotonic()
                 self._pieces.add(name, b"".join(held))
         finally:
             self._interrupts.release()

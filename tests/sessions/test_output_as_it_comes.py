@@ -76,6 +76,18 @@ def test_a_failure_of_it_ends_the_step(session, run):
     assert session.run("n < 10_000").value is True
 
 
+@pytest.mark.slow
+def test_a_flood_of_lines_is_few_pieces(session, run):
+    """Each piece takes memory of the host, far more than a line of one character."""
+    heard = []
+    code = "for n in range(30_000): print(flush=True); print('e', file=sys.stderr)"
+    ran = run(session, f"import sys\n{code}", on_output=heard.append)
+    assert len(heard) < 25_000
+    for name, text in (("stdout", "\n" * 30_000), ("stderr", "e\n" * 30_000)):
+        told = "".join(output.text for output in heard if output.name == name)
+        assert told == getattr(ran, name) == text
+
+
 def test_it_is_for_one_step(session, run):
     heard = []
     run(session, "print(1)", on_output=heard.append)
