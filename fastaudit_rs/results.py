@@ -1,12 +1,14 @@
 """The result of running code: in a sandbox, or in a step of a session."""
 
+import base64
+import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from . import AuditDenied
 from ._notebook import block, displayed, escaped
-from ._text import checked, shortened, valid, written
+from ._text import checked, shortened, valid, valid_data, written
 from .timeline import Act, Request, of_decision, of_request, shown
 
 #: A line of a traceback that marks a part of the line above it.
@@ -161,6 +163,39 @@ class Result:
         told = [f"{name}:\n{shortened(text, max_chars)}" for name, text in parts.items() if text]
         return valid("\n\n".join(told)) or "It ran, and printed nothing."
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as data that JSON can hold, under the names of its attributes.
+
+        A ``value`` that JSON cannot hold is its ``repr()``, images are in base64, and denials are
+        what `AuditDenied.to_dict` says.
+
+        Example:
+            >>> from fastaudit_rs import Policy
+            >>> told = Policy().session().run("6 * 7").to_dict()
+            >>> told["value"], told["error"], told["violations"]
+            (42, None, [])
+        """
+        told = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        told |= {
+            "violations": [denied.to_dict() for denied in self.violations],
+            "value": in_json(self.value),
+            "error": None if self.error is None else asdict(self.error),
+            "display": [
+                {
+                    mime: data if isinstance(data, str) else base64.b64encode(data).decode()
+                    for mime, data in shown.items()
+                }
+                for shown in self.display
+            ],
+            "requests": [asdict(request) for request in self.requests],
+        }
+        found: dict[str, Any] = valid_data(told)
+        return found
+
+    def to_json(self) -> str:
+        """Return `to_dict` as a text of JSON."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
     @property
     def timeline(self) -> list[Act]:
         """Files, programs and requests in the order of time.
@@ -191,6 +226,15 @@ class Result:
     def timed_out(self) -> bool:
         """True if it took longer than it may."""
         return self.killed_by == "wall_seconds"
+
+
+def in_json(value: object) -> Any:
+    """The value, if JSON can hold it; else its `repr()`."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return written(value)
+    return value
 
 
 def is_displayed(result: Result) -> bool:

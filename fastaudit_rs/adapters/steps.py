@@ -1,17 +1,15 @@
 """The session in which an adapter runs the code of a model, step by step."""
 
 import asyncio
-import base64
 import concurrent.futures
 import contextlib
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 from .. import Policy
-from .._text import valid_data
 from ..results import Error, Result
 from ..sandbox.host.process import ProcessEnded, SandboxError
 from ..sandbox.host.sandbox import Sandbox
@@ -60,22 +58,9 @@ def as_data(ran: Result) -> dict[str, Any]:
         dictionaries of their fields, and ``display`` as MIME bundles of notebooks, in which images
         are in base64. JSON can hold it.
     """
-    told = {
-        "returncode": ran.returncode,
-        "killed_by": ran.killed_by,
-        "changed": ran.changed,
-        "error": None if ran.error is None else asdict(ran.error),
-        "denied": [denied.to_dict() for denied in ran.violations],
-        "display": [
-            {
-                mime: data if isinstance(data, str) else base64.b64encode(data).decode()
-                for mime, data in shown.items()
-            }
-            for shown in ran.display
-        ],
-    }
-    found: dict[str, Any] = valid_data(told)
-    return found
+    told = ran.to_dict()
+    kept = {name: told[name] for name in ("returncode", "killed_by", "changed", "error", "display")}
+    return {**kept, "denied": told["violations"]}
 
 
 def check(where: object, place: object) -> None:

@@ -9,7 +9,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
 
 from .._keywords import checked
 from ..results import Result
@@ -273,6 +273,9 @@ class Session(Closing):
     @abstractmethod
     def close(self) -> None:
         """End it. A step that runs is ended. It runs nothing any more."""
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a session cannot be pickled or copied: save(to) keeps what load() needs")
 
     async def __aenter__(self: _Self) -> _Self:
         return self

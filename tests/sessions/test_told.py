@@ -1,5 +1,10 @@
 """A result of a step in words for a model, and steps under a policy that denies imports."""
 
+import copy
+import dataclasses
+import json
+import pickle
+
 import pytest
 
 from fastaudit_rs import Limits, Policy, Sandbox
@@ -113,3 +118,27 @@ def test_tools_of_a_step_take_back_their_names(session):
 def test_a_value_that_has_no_text(session):
     """Python writes no numbers of so many digits."""
     assert "digits" in session.run("10**5000").for_model()
+
+
+def test_a_result_as_data(session):
+    code = "try: open('/srv/a', 'w')\nexcept OSError: pass\n"
+    code += "class A:\n    def _repr_png_(self): return b'\\x89PNG\\r\\n\\x1a\\n'\n"
+    code += "display(A())\n(1, {'a': [None]})"
+    ran = session.run(code)
+    told = json.loads(ran.to_json())
+    assert told == ran.to_dict()
+    assert list(told) == [field.name for field in dataclasses.fields(Result)]
+    assert told["value"] == [1, {"a": [None]}] and told["returncode"] == 0
+    assert [denied["path"] for denied in told["violations"]] == ["/srv/a"]
+    assert [shown["image/png"] for shown in told["display"]] == ["iVBORw0KGgo="]
+    session.run("raise ValueError(chr(0xD800))").to_json().encode()
+    assert session.run("float('nan')").to_dict()["value"] == "nan"
+    assert session.run("{(1, 2): 3}").to_dict()["value"] == "{(1, 2): 3}"
+    failed = session.run("1 / 0").to_dict()["error"]
+    assert (failed["kind"], failed["line"]) == ("ZeroDivisionError", 1)
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_session_says_how_it_is_kept(session, copied):
+    with pytest.raises(TypeError, match=r"a session cannot be pickled or copied: save\(to\) keeps"):
+        copied(session)
