@@ -25,6 +25,7 @@ from .denied import AuditDenied, AuditWarning, ToolError
 _LATER = {
     "Answer": "approvals",
     "Approvals": "approvals",
+    "DirectoryStore": "sessions.store",
     "Limits": "sandbox.limits",
     "Request": "timeline",
     "Result": "results",

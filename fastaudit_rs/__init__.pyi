@@ -29,6 +29,7 @@ from .sandbox.host.sandbox import Sandbox as Sandbox
 from .sandbox.limits import Limits as Limits
 from .sandbox.secrets import Secret as Secret
 from .sessions.base import Session as Session
+from .sessions.store import DirectoryStore as DirectoryStore
 from .timeline import Request as Request
 from .tools.notebook import (
     load_ipython_extension as load_ipython_extension,

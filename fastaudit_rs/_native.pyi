@@ -791,6 +791,7 @@ class Policy:
     def session(
         self,
         *,
+        id: str | None = None,
         tools: Mapping[str, Callable[..., Any]] | None = None,
         directory: _Path | None = None,
         timeout: float | None = None,
@@ -808,6 +809,7 @@ class Policy:
         same methods and a process of its own.
 
         Args:
+            id: The name under which `Session.save` keeps it in a store; one is made by default.
             tools: Functions of the host that steps may call, by name, as if by `tool`.
             directory: Its first current directory, that of the process by default. If it is given,
                 ``'.'`` in the policy is it, and `Result.changed` has the files that change in it.

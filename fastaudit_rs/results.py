@@ -4,12 +4,26 @@ import base64
 import json
 import re
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from . import AuditDenied
 from ._notebook import block, displayed, escaped
 from ._text import checked, shortened, valid, valid_data, written
 from .timeline import Act, Request, of_decision, of_request, shown
+
+#: Why a step had not all the names of the one before; see `Result.restarted`.
+Restart = Literal["restored", "anew", "undone"]
+
+#: The same in words for a model.
+RESTARTED: dict[Restart, str] = {
+    "restored": "The session was restored: it has the variables, imports, functions and classes of "
+    "earlier calls. Open files, threads and the working directory are gone",
+    "anew": "The session began anew: names and imports of earlier calls are gone",
+    "undone": "The session's process ended: names are as they were before the last call",
+}
+
+#: The names that a model is told of.
+TOLD = 20
 
 #: A line of a traceback that marks a part of the line above it.
 _MARKS = re.compile(r"^ +[~^]+\n", re.MULTILINE)
@@ -70,6 +84,10 @@ class Result:
         decisions: The decisions of its guards, in order, as the guest reports them: the first 1000
             of a run whose sandbox has a log. Each is a line of the log, as ``docs/recording.md``
             describes it.
+        restarted: Why the step had not all the names of the one before, which `for_model` tells:
+            ``"restored"`` if they are those of a record (`Session.load`), ``"anew"`` if there were
+            none, ``"undone"`` if they were those from before the last step. ``None`` usually.
+        lost: The names that a record could not keep, and the reason of each.
     """
 
     returncode: int
@@ -87,6 +105,8 @@ class Result:
     requests: list[Request] = field(default_factory=list)
     decisions: list[dict[str, Any]] = field(default_factory=list)
     requests_left_out: int = 0
+    restarted: Restart | None = None
+    lost: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         parts = [f"exit status {self.returncode}"]
@@ -131,9 +151,10 @@ class Result:
                 is left out.
 
         Returns:
-            The parts that there are, each under its name: ``stdout``, ``stderr``, ``value``,
-            ``displayed`` (MIME types), ``error`` (the traceback), ``ended`` (by a limit, or an exit
-            status) and ``denied``: denials with their hints, those that code swallowed.
+            The parts that there are, each under its name: ``session`` (what it has lost),
+            ``stdout``, ``stderr``, ``value``, ``displayed`` (MIME types), ``error`` (the
+            traceback), ``ended`` (by a limit, or an exit status) and ``denied``: denials with
+            their hints, those that code swallowed.
 
         Raises:
             TypeError: ``max_chars`` is no number.
@@ -150,6 +171,7 @@ class Result:
         """
         max_chars = checked(max_chars)
         parts = {
+            "session": _restarted(self),
             "stdout": self.stdout,
             "stderr": self.stderr,
             "value": "" if self.value is None else written(self.value),
@@ -272,6 +294,16 @@ def _error(result: Result) -> str:
     text = result.error.traceback or str(result.error)
     # The marks below lines: each version of Python has others, and an error of syntax needs them.
     return text if "SyntaxError" in result.error.kind else _MARKS.sub("", text)
+
+
+def _restarted(result: Result) -> str:
+    if result.restarted is None:
+        return ""
+    lost = [f"{name} ({why})" for name, why in list(result.lost.items())[:TOLD]]
+    left_out = len(result.lost) - len(lost)
+    more = [f"{left_out} more"] if left_out else []
+    names = f", and so are: {', '.join([*lost, *more])}" if lost else ""
+    return f"{RESTARTED[result.restarted]}{names}."
 
 
 def _ended(result: Result) -> str:

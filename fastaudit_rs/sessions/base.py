@@ -8,12 +8,14 @@ import codecs
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
 
 from .._keywords import checked
-from ..results import Result
+from ..results import Restart, Result
 from .arguments import seconds, text_of, tools_of, variables_of
+from .record import MAGIC, Parts, SessionRecord, parts, read
+from .store import Place, fetched, put
 
 _Self = TypeVar("_Self", bound="Closing")
 
@@ -98,7 +100,12 @@ class Closing(ABC):
 class Session(Closing):
     """Steps of code that share names, imports and a working directory."""
 
+    #: The name under which a store keeps its record.
+    id: str
+
     _most_snapshots: int
+    #: Why the next step has not the names of the last one, and what is lost, to be told with it.
+    _restarted: tuple[Restart, dict[str, str]] | None = None
 
     @checked("Session.run")
     def run(
@@ -129,7 +136,7 @@ class Session(Closing):
             TypeError: An argument has another type, or a variable is no data.
             ValueError: An argument has a wrong value: no identifier, a negative `timeout`.
         """
-        return self._run(StepRequest(code, variables, tools, timeout))
+        return self._with_losses(self._run(StepRequest(code, variables, tools, timeout)))
 
     @abstractmethod
     def _run(self, request: StepRequest) -> Result: ...
@@ -147,7 +154,7 @@ class Session(Closing):
 
         Tools that are coroutine functions run in this event loop.
         """
-        return await self._arun(StepRequest(code, variables, tools, timeout))
+        return self._with_losses(await self._arun(StepRequest(code, variables, tools, timeout)))
 
     @abstractmethod
     async def _arun(
@@ -177,6 +184,14 @@ class Session(Closing):
             ...     return stream.result
         """
         return Stream(self, StepRequest(code, variables, tools, timeout))
+
+    def _with_losses(self, ran: Result) -> Result:
+        """The result of a step, which tells what was lost before it."""
+        if self._restarted is None:
+            return ran
+        restarted, lost = self._restarted
+        self._restarted = None
+        return replace(ran, restarted=restarted, lost=lost)
 
     @abstractmethod
     def interrupt(self) -> bool:
@@ -255,6 +270,69 @@ class Session(Closing):
     def _drop(self, number: int) -> None:
         """Let go of a snapshot."""
 
+    def save(self, to: Place) -> SessionRecord:
+        """Write a record of the names, which any session can `load`: after this process has ended.
+
+        It has data, arrays and frames by value, and imports, functions and classes by the source
+        of the statements that made them, as long as they hold what these made. Files, threads,
+        instances of such classes and the like are lost, as are the working directory and tools.
+
+        Args:
+            to: The path of a file; or a store, a mutable mapping from ids to bytes such as
+                `DirectoryStore`, which gets the record under the id of the session.
+
+        Returns:
+            The names that were kept, and those that are lost, with the reasons.
+
+        Raises:
+            OSError: The file cannot be written.
+            RuntimeError: The session is closed, or runs a step.
+            SandboxError: Its process has ended.
+            TypeError: ``to`` is something else, or there are more names than a record has.
+        """
+        body = self._saved()
+        found = parts(body)
+        put(to, self.id, MAGIC + body)
+        return found.told({})
+
+    def load(self, source: Place) -> SessionRecord:
+        """Begin anew, as `reset` does, with what a record has.
+
+        Its statements run where the code of steps does, under the same policy and limits, and get
+        nothing else. It replaces no tool. The next result, and `Result.for_model` of it, tell what
+        is lost.
+
+        Args:
+            source: The path of a file; or a store, for its record under the id of the session.
+
+        Returns:
+            The names that there are again, and those that are lost, with the reasons.
+
+        Raises:
+            KeyError: The store has no such record.
+            OSError: The file cannot be read.
+            RuntimeError: The session is closed, or runs a step.
+            SandboxError: Its process does not start, or ended meanwhile.
+            TypeError: ``source`` is something else.
+            ValueError: It is no record of a session.
+        """
+        return self._load(read(*fetched(source, self.id)))
+
+    def _load(self, found: Parts) -> SessionRecord:
+        self.reset()
+        self._restarted = "anew", {}
+        told = found.told(self._loaded(found.packed()))
+        self._restarted = "restored", told.lost
+        return told
+
+    @abstractmethod
+    def _saved(self) -> bytes:
+        """The body of a record; the side that runs the code makes it."""
+
+    @abstractmethod
+    def _loaded(self, body: bytes) -> dict[str, str]:
+        """Give names what a record has; return what is lost."""
+
     def _number_of(self, snapshot: object) -> int:
         if not isinstance(snapshot, Snapshot):
             kind = type(snapshot).__name__
@@ -321,7 +399,12 @@ class Stream(AsyncIterator[Output]):
         def tell(output: Output) -> None:
             loop.call_soon_threadsafe(self._queue.put_nowait, output)
 
-        task = loop.create_task(self._session._arun(self._request, tell, self._stopped))
+        session = self._session
+
+        async def run() -> Result:
+            return session._with_losses(await session._arun(self._request, tell, self._stopped))
+
+        task = loop.create_task(run())
         task.add_done_callback(lambda _: self._queue.put_nowait(None))
         return task
 

@@ -17,7 +17,7 @@ from .._native import MONITORING
 from ..approvals import Approvals
 from ..results import Result
 from . import step
-from .arguments import count, identifier, is_async, seconds, size, tools_of
+from .arguments import count, id_of, identifier, is_async, seconds, size, tools_of
 from .base import (
     BUSY,
     CLOSED,
@@ -61,6 +61,7 @@ class HereSession(Session):
         self,
         policy: Policy,
         *,
+        id: str | None = None,
         tools: Tools | None = None,
         directory: "str | os.PathLike[str] | None" = None,
         timeout: float | None = None,
@@ -74,6 +75,7 @@ class HereSession(Session):
             from .._near import unknown
 
             raise TypeError(unknown("Policy.session", wrong))
+        self.id = id_of(id)
         self._policy = policy
         self._timeout = seconds("timeout", timeout)
         self._most = None if output is None else size("output", output)
@@ -327,6 +329,18 @@ class HereSession(Session):
             # Finalizers of objects that nothing else holds run under the guard.
             self._between(lambda: steps.drop(number))
 
+    def _saved(self) -> bytes:
+        body: bytes = self._between(self._steps.record)
+        return body
+
+    def _loaded(self, body: bytes) -> dict[str, str]:
+        steps, output = self._steps, self._guest.output
+        try:
+            lost: dict[str, str] = self._between(lambda: steps.load(output, body))
+        finally:
+            output.end()
+        return lost
+
     def reset(self) -> None:
         """Begin anew; a thread that cannot be interrupted is left alone."""
         with self._lock:
@@ -375,7 +389,7 @@ class HereSession(Session):
         wait(self._guest, job, signs)
         if (failed := job.failed or job.refused) is not None:
             raise failed
-        if not job.is_done or job.killed_by is not None:
+        if not job.is_done or (job.killed_by is not None and job.result is None):
             raise RuntimeError("the session did not answer: reset() starts anew")
         return job.result
 

@@ -8,12 +8,13 @@ from typing import Any, NoReturn
 
 from .. import Policy
 from . import step
+from .kept import Definitions
 from .output import Capture
 from .shown import Shown
 from .values import pack
 
-#: The names, the working directory and the number of modules at a moment.
-_State = tuple[dict[str, Any], str | None, int]
+#: The names, the working directory, the number of modules and the definitions at a moment.
+_State = tuple[dict[str, Any], str | None, int, Definitions]
 
 
 class StepQueue(step.StepContext):
@@ -77,11 +78,12 @@ class StepQueue(step.StepContext):
         self._go_back(self.snapshots[number], below)
 
     def _now(self) -> _State:
-        return dict(self.names), _directory(), len(sys.modules)
+        return dict(self.names), _directory(), len(sys.modules), self.definitions.now()
 
     def _go_back(self, state: _State, below: str) -> None:
-        names, directory, modules = state
+        names, directory, modules, definitions = state
         self.before = None
+        self.definitions = definitions.now()
         self.names.clear()
         self.names.update(names)
         _forget_modules(below, modules)
@@ -94,6 +96,11 @@ class StepQueue(step.StepContext):
         self.loop = step.Loop()
         self.begin()
 
+    def load(self, output: Capture, body: bytes) -> dict[str, str]:
+        """Give names what a record has; what its statements print is nobody's output."""
+        output.begin()
+        return self.revive(body)
+
     def end(self, below: str) -> None:
         self.before = None
         self.snapshots.clear()
@@ -102,6 +109,7 @@ class StepQueue(step.StepContext):
         finally:
             self.names.clear()
             self.sources.clear()
+            self.definitions = Definitions()
             # Another session has modules of these names in a directory of its own.
             _forget_modules(below, self._modules)
 

@@ -19,6 +19,7 @@ from typing import Any
 from .. import AuditDenied, Policy
 from ..programs import DENIED, exit_status, line_of, parts
 from ..results import Error
+from . import kept
 from .forms import NotData, class_name, limited, message, told
 from .shown import Shown
 from .values import pack
@@ -137,6 +138,7 @@ class StepContext:
         self.shown = shown
         self.loop = Loop()
         self.sources = Sources(policy)
+        self.definitions = kept.Definitions()
 
     def named(self) -> list[str]:
         """The names that steps have given values: another one than the session's."""
@@ -158,6 +160,7 @@ class StepContext:
         outcome = Outcome()
         shown = self.shown
         shown.begin()
+        before = kept.before(self.names)
         try:
             value = self._evaluate(code, name)
             if value is not None:
@@ -171,7 +174,19 @@ class StepContext:
             with contextlib.suppress(BaseException):
                 shown.figures()
         outcome.display = shown.end()
+        with contextlib.suppress(Exception):
+            # It is not compiled if its code is none.
+            self.definitions.note(code, name, before, self.names)
         return outcome
+
+    def record(self) -> bytes:
+        """What lasts of the names, for a record."""
+        return kept.record(self.names, self.named(), self.own, self.definitions)
+
+    def revive(self, body: bytes | memoryview) -> dict[str, str]:
+        """Give names what a record has; return what is lost."""
+        names, own, show = self.names, self.own, self.sources.add
+        return kept.restore(body, names, own, self.definitions, show)
 
     def _evaluate(self, code: str, name: str) -> object:
         """Run code; return the value of its last expression, unless a semicolon ends it."""

@@ -278,6 +278,7 @@ class Sandbox(Runner):
     def session(
         self,
         *,
+        id: str | None = None,
         tools: Tools | None = None,
         timeout: float | None = None,
         undo_depth: int = 1,
@@ -291,6 +292,7 @@ class Sandbox(Runner):
         Limits hold for each step, but ``cpu_seconds``, which counts all of them.
 
         Args:
+            id: The name under which `Session.save` keeps it in a store; one is made by default.
             tools: Functions of the host for names of the steps, which run with its rights:
                 plain ones in the thread that waits for the step, coroutines in the event loop of
                 `Session.arun`. Arguments and results are data; their time is the step's.
@@ -334,6 +336,7 @@ class Sandbox(Runner):
             snapshots,
             calls,
             within(on_ask, ask_seconds),
+            id,
         )
         self._sessions.add(session)
         return session

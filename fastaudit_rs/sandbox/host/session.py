@@ -14,7 +14,7 @@ from typing import Any
 
 from ... import AuditDenied
 from ...results import Error, Result
-from ...sessions.arguments import count, identifier, seconds, tools_of
+from ...sessions.arguments import count, id_of, identifier, seconds, tools_of
 from ...sessions.base import (
     BUSY,
     CLOSED,
@@ -27,6 +27,7 @@ from ...sessions.base import (
     Tools,
 )
 from ...sessions.coroutines import HostLoop
+from ...sessions.record import parts, reasons
 from ...sessions.values import unpack
 from ..limits import KILLED
 from ..wire import encode
@@ -70,7 +71,9 @@ class SandboxSession(Session):
         snapshots: int,
         calls: int,
         on_ask: Callable[[AuditDenied], object] | None,
+        id: str | None,
     ) -> None:
+        self.id = id_of(id)
         self._on_ask = on_ask
         self._config = config
         self._start = start
@@ -215,6 +218,25 @@ class SandboxSession(Session):
         with self._free():
             return self._review.discard()
 
+    def _saved(self) -> bytes:
+        with self._free():
+            answer, body = self._asked("save")
+        if "failed" in answer:
+            raise TypeError(str(answer["failed"]))
+        try:
+            parts(body)
+        except ValueError as error:
+            raise SandboxError(f"the session's process gave a malformed record: {error}") from None
+        return bytes(body)
+
+    def _loaded(self, body: bytes) -> dict[str, str]:
+        with self._free():
+            _, told = self._asked("load", body, tools=self._told, given=[])
+        try:
+            return reasons(unpack(told, arrays=False))
+        except ValueError as error:
+            raise SandboxError(f"the session's process gave a malformed answer: {error}") from None
+
     def reset(self) -> None:
         with self._free():
             process = self._process
@@ -320,14 +342,7 @@ class SandboxSession(Session):
             with self._files.changes() as changed:
                 exchange = self._exchanged(limit)
                 exchange.pieces = None if on_output is None else Pieces(on_output)
-                exchange.calls = Calls(
-                    process.channel,
-                    self._tools,
-                    loop,
-                    self._calls,
-                    self._on_ask,
-                    exchange.is_stopped,
-                )
+                exchange.calls = self._calls_of(exchange, loop)
                 place = None
                 if self._undo_depth:
                     while len(process.copies) >= self._undo_depth:
@@ -352,6 +367,17 @@ class SandboxSession(Session):
                 self._noted(request.code, (), began, result)
         return result
 
+    def _calls_of(self, exchange: Exchange, loop: Callable[[], asyncio.AbstractEventLoop]) -> Calls:
+        """The calls of tools that code makes meanwhile."""
+        return Calls(
+            self._process.channel,
+            self._tools,
+            loop,
+            self._calls,
+            self._on_ask,
+            exchange.is_stopped,
+        )
+
     def _copy(self, number: int) -> None:
         """Have the process make a copy of itself that waits, a snapshot of this number."""
         process = self._process
@@ -371,11 +397,15 @@ class SandboxSession(Session):
             with self._free():
                 self._process.forget(number)
 
-    def _asked(self, kind: str, **told: Any) -> tuple[dict[str, Any], memoryview]:
+    def _asked(
+        self, kind: str, body: bytes = b"", **told: Any
+    ) -> tuple[dict[str, Any], memoryview]:
         self._check_process()
         exchange = self._exchanged(self._seconds)
+        if kind == "load":
+            exchange.calls = self._calls_of(exchange, self._loop)
         place = self._process.copied(exchange.number) if kind == "copy" else None
-        self._watch(exchange, encode(kind, number=exchange.number, **told), place)
+        self._watch(exchange, encode(kind, body, number=exchange.number, **told), place)
         if exchange.answer is None:
             why = exchange.broken or "it ended, or took too long"
             raise SandboxError(f"the session's process gave no answer: {why}: {self._ways()}")

@@ -4,6 +4,7 @@ import _socket
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -86,6 +87,11 @@ class _Steps:
             self._channel.send("answer", pack(self._steps.named()), number=number)
         elif head["kind"] == "get":
             self._get(head["name"], number)
+        elif head["kind"] == "save":
+            self._answer(number, self._steps.record)
+        elif head["kind"] == "load":
+            self._take_tools(head)
+            self._answer(number, lambda: pack(self._steps.revive(body)))
         else:
             self._channel.send("answer", number=number)
 
@@ -122,12 +128,7 @@ class _Steps:
 
     def _step(self, head: dict[str, Any], body: memoryview, number: int) -> None:
         self._denials = 0
-        for told in head["tools"]:
-            name = told["name"]
-            # A step may have given the name to something else; tools of this one take it back.
-            if name in head["given"] or self._tools.get(name) != told:
-                self._tools[name] = told
-                self._names[name] = self._steps.own[name] = HostTool(self._channel, told)
+        self._take_tools(head)
         if body:
             self._names.update(unpack(body, own=True))
         del body
@@ -162,20 +163,36 @@ class _Steps:
             shown=len(shown),
         )
 
+    def _take_tools(self, head: dict[str, Any]) -> None:
+        for told in head["tools"]:
+            name = told["name"]
+            # A step may have given the name to something else; tools of this one take it back.
+            if name in head["given"] or self._tools.get(name) != told:
+                self._tools[name] = told
+                self._names[name] = self._steps.own[name] = HostTool(self._channel, told)
+
     def _get(self, name: str, number: int) -> None:
         if name not in self._names:
             self._channel.send("answer", number=number, missing=True)
             return
+        self._answer(number, lambda: self._packed(name))
+
+    def _packed(self, name: str) -> bytes:
+        value = pack(self._names[name], place=name)
+        if len(value) > step.VALUE:
+            size, most = len(value) / (1 << 20), step.VALUE >> 20
+            raise NotData(f"{name} is too large: {size:.1f} MB, of at most {most} MB")
+        return value
+
+    def _answer(self, number: int, work: Callable[[], bytes]) -> None:
+        """Answer with bytes, or with the reason that there are none."""
         try:
             self._channel.interruptible = True
             try:
-                value = pack(self._names[name], place=name)
+                data = work()
             finally:
                 self._channel.interruptible = False
-            if len(value) > step.VALUE:
-                size, most = len(value) / (1 << 20), step.VALUE >> 20
-                raise NotData(f"{name} is too large: {size:.1f} MB, of at most {most} MB")
         except BaseException as error:
             self._channel.send("answer", number=number, failed=message(error, 1000))
             return
-        self._channel.send("answer", value, number=number)
+        self._channel.send("answer", data, number=number)
