@@ -350,7 +350,10 @@ class Session(Closing):
 
     @abstractmethod
     def close(self) -> None:
-        """End it. A step that runs is ended. It runs nothing any more."""
+        """End it. It runs nothing any more.
+
+        A step that runs is interrupted: its `Result.killed_by` is ``"interrupt"``.
+        """
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("a session cannot be pickled or copied: save(to) keeps what load() needs")

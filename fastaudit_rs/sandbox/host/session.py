@@ -305,7 +305,6 @@ class SandboxSession(Session):
         self._closed = True
         if self._is_foreign:
             return
-        self._cancel.cancel("the session was closed meanwhile")
         exchange = self._exchange
         if exchange is not None:
             exchange.stop("interrupt", 0)
@@ -459,7 +458,9 @@ class SandboxSession(Session):
         with self._in_flight.running(self._cancel):
             self._exchange = exchange
             try:
-                if cancelled is not None and cancelled.is_set():
+                if self._closed:
+                    exchange.stop("interrupt", 0)
+                elif cancelled is not None and cancelled.is_set():
                     exchange.stop("interrupt")
                 self._process.channel.send(message, place)
                 exchange.watch()
@@ -485,6 +486,9 @@ class SandboxSession(Session):
         )
         if exchange.answer is not None:
             return replace(result, **outcome(*exchange.answer))
+        if self._closed:
+            error = Error("KeyboardInterrupt", "the session was closed")
+            return replace(result, killed_by="interrupt", error=error)
         if exchange.was_killed and killed_by in KILLED:
             kind, message = KILLED[killed_by]
             lost = f"its process was killed: {self._ways()}"
