@@ -15,7 +15,6 @@ from ..sandbox.host.process import ProcessEnded, SandboxError
 from ..sandbox.host.sandbox import Sandbox
 from ..sessions.arguments import is_async, tools_of
 from ..sessions.base import Session, Tools
-from ..sessions.guest import RUNS_ON
 
 #: Where code runs: in this process, under a guard, or in a sandbox, behind the kernel.
 Place = Literal["here", "sandbox"]
@@ -89,8 +88,6 @@ class Steps:
         self._ends = contextlib.ExitStack()
         self._last: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._last.set_result(None)
-        #: True if the last step could not be ended.
-        self._runs_on = False
         check(where, place)
         if isinstance(where, Session):
             given = {"place": place, **options} if place != "here" else options
@@ -153,14 +150,9 @@ class Steps:
                 return None
             failed = Error("SandboxError", str(error))
             return Result(1, "", "", 0.0, None, error=failed)
-        if not self._runs_on:
-            raise error
-        # It keeps its thread.
-        self.session.reset()
-        return None
+        raise error
 
     def _noted(self, ran: Result) -> Result:
-        self._runs_on = ran.error is not None and ran.error.message == RUNS_ON
         return for_models(ran)
 
     def _next(self) -> "tuple[concurrent.futures.Future[None], Callable[[], None]]":

@@ -234,8 +234,9 @@ class HereSession(Session):
             if job is not None and job.notify is notify:
                 job.stop("interrupt")
                 wait(guest, job, signs)
+                self._leave(guest, job)
             raise
-        return running.result()
+        return self._ended(running)
 
     async def _arun(
         self,
@@ -265,13 +266,32 @@ class HereSession(Session):
             except BaseException:
                 running.job.stop("interrupt")
                 await awaited(running.guest, running.job, sign)
+                self._leave(running.guest, running.job)
                 raise
             finally:
                 running.guest.output.on_piece = None
-            return running.result()
+            return self._ended(running)
         finally:
             if self._coroutines is not None:
                 self._coroutines.leave(loop)
+
+    def _ended(self, running: Running) -> Result:
+        has_ended = running.job.is_done
+        result = running.result()
+        if not has_ended:
+            self._leave(running.guest, running.job)
+        return result
+
+    def _leave(self, guest: Guest, job: StepJob) -> None:
+        """Go on without a step that cannot be ended, and that keeps its thread."""
+        with self._lock:
+            if self._is_closed or self._guest is not guest or guest.job is not job:
+                return
+            steps = self._steps
+            self._end.detach()
+            _end(guest, steps, is_left=True)
+            self._begin()
+            self._guest.first = self._steps.going_on(steps, self._directory)
 
     def interrupt(self) -> bool:
         job = self._guest.job
@@ -435,10 +455,11 @@ class _Denials:
             self._now.append(error._denial)
 
 
-def _end(guest: Guest, steps: StepQueue) -> None:
+def _end(guest: Guest, steps: StepQueue, is_left: bool = False) -> None:
     """End a session: what its steps made goes in its own thread, under its guard."""
     if guest.job is not None:
         # It may never end.
         guest.output.close()
     below = guest.directory
-    guest.end(lambda: steps.end(below), guest.output.close)
+    work = steps.leave if is_left else lambda: steps.end(below)
+    guest.end(work, guest.output.close)

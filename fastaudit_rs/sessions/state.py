@@ -28,6 +28,8 @@ class StepQueue(step.StepContext):
         self.tools = tools
         self.before: _State | None = None
         self.snapshots: dict[int, _State] = {}
+        #: What showed things in states that it goes on from.
+        self._displays: list[object] = []
         #: The number of modules before the first step: the host's.
         self._modules = len(sys.modules)
         self.begin()
@@ -84,6 +86,9 @@ class StepQueue(step.StepContext):
         names, directory, modules, definitions = state
         self.before = None
         self.definitions = definitions.now()
+        names = {**names}
+        if any(names.get("display") is display for display in self._displays):
+            names["display"] = self.own["display"]
         self.names.clear()
         self.names.update(names)
         _forget_modules(below, modules)
@@ -95,6 +100,28 @@ class StepQueue(step.StepContext):
         self.number = 0
         self.loop = step.Loop()
         self.begin()
+
+    def going_on(self, other: "StepQueue", below: str) -> Callable[[], None]:
+        """Return work that goes on from the state before the step that another one runs."""
+        state, snapshots, own = other.before, {**other.snapshots}, {**other.own}
+        self.number, self.sources, self._modules = other.number, other.sources, other._modules
+        self._displays = [*other._displays, own["display"]]
+
+        def work() -> None:
+            self.own = {**own, **self.own}
+            self.snapshots = snapshots
+            if state is not None:
+                self._go_back(state, below)
+
+        return work
+
+    def leave(self) -> None:
+        """Let go of everything but what another one goes on from."""
+        self.before = None
+        try:
+            self.loop.close()
+        finally:
+            self.names.clear()
 
     def load(self, output: Capture, body: bytes) -> dict[str, str]:
         """Give names what a record has; what its statements print is nobody's output."""
