@@ -24,11 +24,12 @@ from .denied import AuditDenied as AuditDenied, AuditWarning as AuditWarning, To
 from .guarded_functions import guarded as guarded
 from .results import Result as Result
 from .sandbox.host.manager import SandboxManager as SandboxManager
-from .sandbox.host.process import SandboxError as SandboxError
 from .sandbox.host.sandbox import Sandbox as Sandbox
 from .sandbox.limits import Limits as Limits
 from .sandbox.secrets import Secret as Secret
 from .sessions.base import Session as Session
+from .sessions.errors import SandboxError as SandboxError
+from .sessions.manager import SessionManager as SessionManager
 from .sessions.store import DirectoryStore as DirectoryStore
 from .timeline import Request as Request
 from .tools.notebook import (

@@ -12,7 +12,7 @@ _LATER = {
     "Request": "..timeline",
     "Result": "..results",
     "Sandbox": "host.sandbox",
-    "SandboxError": "host.process",
+    "SandboxError": "..sessions.errors",
     "SandboxManager": "host.manager",
     "SandboxSession": "host.session",
     "Secret": "secrets",

@@ -325,6 +325,10 @@ class Session(Closing):
         self._restarted = "restored", told.lost
         return told
 
+    def _has_ended(self) -> bool:
+        """True if its process has ended: it goes on after `undo`, `load` or `reset`."""
+        return False
+
     @abstractmethod
     def _saved(self) -> bytes:
         """The body of a record; the side that runs the code makes it."""

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 from .record import MOST
 
 #: Where a record is written: a file, or a mapping from ids of sessions.
-Store: TypeAlias = "MutableMapping[str, bytes]"
-Place: TypeAlias = "str | os.PathLike[str] | Store"
+Store: TypeAlias = MutableMapping[str, bytes]
+Place: TypeAlias = str | os.PathLike[str] | Store
 
 #: The end of a record's file, and the bytes that a file's name may have.
 SUFFIX, LONGEST = ".session", 255

@@ -12,10 +12,8 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Annotated, Any
 from weakref import WeakSet
@@ -41,12 +39,11 @@ from pydantic import BaseModel, Field
 from .. import __version__
 from .._notebook import image_of
 from .._text import shortened, valid, valid_data, written
-from ..adapters.steps import for_models
 from ..results import Result
 from ..sessions.base import Session
-
-#: Opens the session of a client; it is closed when the client leaves.
-Opens = Callable[[], AbstractContextManager[Session]]
+from ..sessions.manager import SessionManager
+from ..sessions.queued import Opens, for_models
+from ..sessions.turns import in_thread
 
 #: Tells a client of progress: the characters so far, of how many, and the text since then.
 Report = Callable[[float, float | None, str | None], Awaitable[None]]
@@ -116,66 +113,15 @@ def server(
         reset: Annotated[bool, Field(description=RESET)] = False,
     ) -> RanResult:
         clients: _Clients = ctx.request_context.lifespan_context
-        client = clients.of(ctx)
         try:
-            ran, restarted = await client.run(code, reset, ctx.report_progress)
+            ran = await clients.run(ctx, code, reset)
         except (OSError, RuntimeError) as error:
             raise ToolError(str(error)) from error
-        return tool_result(ran, restarted, max_chars)
+        return tool_result(ran, max_chars)
 
     hints = ToolAnnotations(title="Run Python", read_only_hint=False, open_world_hint=True)
     made.add_tool(run_python, description=TOOL, annotations=hints)
     return made
-
-
-class _Client:
-    """The session of a client, which is opened by its first call."""
-
-    def __init__(self, opens: Opens) -> None:
-        self._opens = opens
-        self._stack = contextlib.ExitStack()
-        self._session: Session | None = None
-        self._one_at_a_time = asyncio.Lock()
-        #: Held while the session is opened, which its end waits for.
-        self._opening = threading.Lock()
-        self._is_closed = False
-
-    async def run(self, code: str, reset: bool, report: Report) -> tuple[Result, bool]:
-        """Run a step; tell whether names of earlier ones were lost before."""
-        async with self._one_at_a_time:
-            # Not broken off: a session that is opened is closed later.
-            session, restarted = await anyio.to_thread.run_sync(self._ready, reset)
-            return await _ran(session, code, report), restarted
-
-    def _ready(self, reset: bool) -> tuple[Session, bool]:
-        """The session, able to run a step; and whether it had to begin anew for that."""
-        session = self._session
-        if session is None:
-            with self._opening:
-                if self._is_closed:
-                    raise RuntimeError("the session is closed")
-                session = self._session = self._stack.enter_context(self._opens())
-            return session, False
-        if not reset:
-            # Its process may have ended, or a step may run that could not be interrupted.
-            with contextlib.suppress(RuntimeError):
-                session.names  # noqa: B018
-                return session, False
-            with contextlib.suppress(RuntimeError):
-                session.undo()
-                return session, False
-        session.reset()
-        return session, not reset
-
-    async def close(self) -> None:
-        """End the session, with the step that runs."""
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._close)
-
-    def _close(self) -> None:
-        with self._opening:
-            self._is_closed = True
-            self._stack.close()
 
 
 async def _ran(session: Session, code: str, report: Report) -> Result:
@@ -218,31 +164,39 @@ class _Clients:
     """The sessions of the clients: one for a connection, one for each session over HTTP."""
 
     def __init__(self, opens: Opens) -> None:
-        self._opens = opens
-        self._of: dict[str | None, _Client] = {}
+        self._sessions = SessionManager(lambda _: opens())
+        self._known: set[str] = set()
 
-    def of(self, ctx: Context[Any, Any]) -> _Client:
+    async def run(self, ctx: Context[Any, Any], code: str, reset: bool) -> Result:
+        """Run a step in the session of a client, which its first call opens."""
+        async with self._sessions.asession(self._key(ctx)) as session:
+            if reset:
+                await in_thread(session.reset)
+            return await _ran(session, code, ctx.report_progress)
+
+    def _key(self, ctx: Context[Any, Any]) -> str:
         request = ctx.request_context.request
-        key = None if request is None else request.headers.get(SESSION)
-        if request is not None and key is None:
+        if request is None:
+            return "the client"
+        key: str | None = request.headers.get(SESSION)
+        if key is None:
             raise ToolError("run_python needs a server that keeps sessions: stateless_http=False")
-        client = self._of.get(key)
-        if client is None:
-            client = self._of[key] = _Client(self._opens)
-            if key is not None:
-                # The client's connection, which the SDK hands to no tool otherwise.
-                connection: Any = getattr(ctx.session, "_connection")  # noqa: B009
-                connection.exit_stack.push_async_callback(self._end, key)
-        return client
+        if key not in self._known:
+            self._known.add(key)
+            # The client's connection, which the SDK hands to no tool otherwise.
+            connection: Any = getattr(ctx.session, "_connection")  # noqa: B009
+            connection.exit_stack.push_async_callback(self._end, key)
+        return key
 
     async def _end(self, key: str) -> None:
-        client = self._of.pop(key, None)
-        if client is not None:
-            await client.close()
+        """End the session of a client, with the step that runs."""
+        self._known.discard(key)
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._sessions.remove, key)
 
     async def close(self) -> None:
-        for client in list(self._of.values()):
-            await client.close()
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._sessions.close)
 
 
 #: The clients of the servers of this process.
@@ -352,9 +306,6 @@ def serve_http(server: MCPServer[Any], host: str, port: int, most: int) -> None:
 
 # The result of a step for a client of an MCP server: text, images, and the same as data.
 
-#: The note of a step that found no names of those before.
-RESTARTED = "(The session began anew: names and imports of earlier calls are gone.)"
-
 
 class Denial(BaseModel):
     """An operation that was denied: the fields of `AuditDenied` of these names."""
@@ -410,8 +361,8 @@ class Ran(BaseModel):
 RanResult = Annotated[CallToolResult, Ran]
 
 
-def tool_result(ran: Result, restarted: bool, max_chars: int) -> CallToolResult:
-    """A step's result, for a client; `restarted` if names of earlier steps were lost before."""
+def tool_result(ran: Result, max_chars: int) -> CallToolResult:
+    """A step's result, for a client."""
     ran = for_models(ran)
     told: dict[str, Any] = {
         "success": ran.success,
@@ -423,13 +374,13 @@ def tool_result(ran: Result, restarted: bool, max_chars: int) -> CallToolResult:
         "denials": [denied.to_dict() for denied in ran.violations],
         "requests": list(map(asdict, ran.requests)),
         "changed": ran.changed,
-        "restarted": restarted,
+        "restarted": ran.restarted is not None,
         "seconds": round(ran.duration, 3),
     }
     if ran.error is not None:
         told["error"]["message"] = cut(ran.error.message, max_chars)
     text = ran.for_model(max_chars)
-    content = [_text(f"{RESTARTED}\n\n{text}" if restarted else text)]
+    content = [_text(text)]
     for shown in ran.display:
         image, plain = image_of(shown), shown.get("text/plain")
         if image is not None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._native import _hold_sockets, _listeners
 from ...results import Result
+from ...sessions.errors import SandboxError
 from ..limits import Limits, limit_of
 from ..wire import KernelPart, receive, send
 from . import cgroup, copies
@@ -49,14 +50,6 @@ LONGEST = 100
 
 #: The bytes of its last words that are reported if it fails to start.
 SAID = 4096
-
-
-class SandboxError(RuntimeError):
-    """A sandbox cannot run code as requested."""
-
-
-class ProcessEnded(SandboxError):
-    """The process of a session had ended before it was asked for something."""
 
 
 @dataclass

@@ -15,13 +15,13 @@ from ..._native import _json_extent
 from ...results import Error, Result
 from ...sessions.base import Pieces
 from ...sessions.coroutines import HostLoop
+from ...sessions.errors import SandboxError
 from ..limits import keep
 from ..wire import DENIALS, REPORT, Job, Malformed, decode
 from .calls import Ask, Calls
 from .channel import Broken
 from .decisions import Decisions
 from .files import Disk
-from .process import SandboxError
 from .runner import CancelToken, RunRequest, SandboxConfig
 from .session_process import Process
 from .setup import WorkerSource

@@ -27,6 +27,7 @@ from ...sessions.base import (
     Tools,
 )
 from ...sessions.coroutines import HostLoop
+from ...sessions.errors import ProcessEnded, SandboxError
 from ...sessions.record import parts, reasons
 from ...sessions.values import unpack
 from ..limits import KILLED
@@ -36,7 +37,7 @@ from .calls import Calls, told
 from .decisions import Decisions
 from .exchange import Exchange, outcome
 from .files import Files
-from .process import ProcessEnded, SandboxError, Worker
+from .process import Worker
 from .review import Change, Review
 from .runner import CancelToken, InFlight, SandboxConfig
 from .session_process import Process
@@ -218,6 +219,15 @@ class SandboxSession(Session):
         with self._free():
             return self._review.discard()
 
+    def _has_ended(self) -> bool:
+        if self._closed or self._is_foreign or not self._busy.acquire(blocking=False):
+            return False
+        try:
+            self._notice_end()
+            return self._process.status is not None
+        finally:
+            self._busy.release()
+
     def _saved(self) -> bytes:
         with self._free():
             answer, body = self._asked("save")
@@ -342,11 +352,11 @@ class SandboxSession(Session):
                 exchange = self._exchanged(limit)
                 exchange.pieces = None if on_output is None else Pieces(on_output)
                 exchange.calls = self._calls_of(exchange, loop)
-                place = None
+                place = copy = None
                 if self._undo_depth:
                     while len(process.copies) >= self._undo_depth:
                         process.drop(process.copies[0])
-                    place = process.copied(exchange.number)
+                    place, copy = process.copied(exchange.number), process.copies[-1]
                 step = encode(
                     "step",
                     request.variables,
@@ -357,6 +367,9 @@ class SandboxSession(Session):
                     given=[*request.tools],
                 )
                 self._watch(exchange, step, place, cancelled)
+            if copy is not None and copy.process is None and exchange.killed_by is None:
+                # It had ended before, and had just not told so.
+                self._check_process()
             result = self._result(exchange)
             result = replace(result, changed=changed, duration=time.monotonic() - begun)
             result = worker.with_requests(result, are_over=False)
@@ -455,7 +468,7 @@ class SandboxSession(Session):
         cancelled: threading.Event | None = None,
     ) -> None:
         """Send a message, with the place of a copy, and watch until the answer is there."""
-        with self._in_flight.running(self._cancel):
+        with self._unless_closed(), self._in_flight.running(self._cancel):
             self._exchange = exchange
             try:
                 if self._closed:
@@ -469,6 +482,15 @@ class SandboxSession(Session):
                 exchange.finish()
                 if exchange.was_killed and exchange.killed_by is not None:
                     exchange.was_undone = self._process.go_back()
+
+    @contextlib.contextmanager
+    def _unless_closed(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            # Its process was taken away from it.
+            if not self._closed:
+                raise
 
     def _result(self, exchange: Exchange) -> Result:
         process, killed_by = self._process, exchange.killed_by
