@@ -1,12 +1,17 @@
 """A tool for agents of LangChain and LangGraph that runs Python in a session."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from .. import Policy
 from ..sessions.base import Session, Tools
-from .steps import Place, Steps, as_data, described
+from ..sessions.manager import SessionManager
+from ..sessions.queued import Opens
+from .steps import Place, Steps, as_data, described, opening
 
 try:
+    from langchain_core.runnables import RunnableConfig
     from langchain_core.tools import BaseTool
     from langchain_core.tools.base import ArgsSchema
     from pydantic import BaseModel, Field, PrivateAttr
@@ -32,28 +37,88 @@ class PythonTool(BaseTool):
 
     args_schema: ArgsSchema | None = Arguments
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
-    _steps: Steps = PrivateAttr()
+    _steps: Steps | None = PrivateAttr(None)
+    _sessions: SessionManager | None = PrivateAttr(None)
+    #: Functions that each step gets, if its session is made by a manager of the host's.
+    _tools: Tools | None = PrivateAttr(None)
+    _ends: contextlib.ExitStack = PrivateAttr(default_factory=contextlib.ExitStack)
 
-    def _run(self, code: str) -> tuple[str, dict[str, Any]]:
-        ran = self._steps.run(code)
+    def _run(self, code: str, config: RunnableConfig) -> tuple[str, dict[str, Any]]:
+        if self._steps is not None:
+            ran = self._steps.run(code)
+        else:
+            ran = self.sessions.run(thread_of(config), code, tools=self._tools)
         return ran.for_model(), as_data(ran)
 
-    async def _arun(self, code: str) -> tuple[str, dict[str, Any]]:
-        ran = await self._steps.arun(code)
+    async def _arun(self, code: str, config: RunnableConfig) -> tuple[str, dict[str, Any]]:
+        if self._steps is not None:
+            ran = await self._steps.arun(code)
+        else:
+            ran = await self.sessions.arun(thread_of(config), code, tools=self._tools)
         return ran.for_model(), as_data(ran)
 
     @property
     def session(self) -> Session:
-        """The session that code runs in."""
+        """The session of the host's that code runs in.
+
+        Raises:
+            RuntimeError: Each thread has one of its own: `sessions` has them.
+        """
+        if self._steps is None:
+            raise RuntimeError("each thread has a session of its own: sessions has them")
         return self._steps.session
 
+    @property
+    def sessions(self) -> SessionManager:
+        """The sessions by the ids of threads; calls without one have the one of ``NO_THREAD``.
+
+        Raises:
+            RuntimeError: All share a session of the host's.
+        """
+        if self._sessions is None:
+            raise RuntimeError("all threads share the session of the host: session has it")
+        return self._sessions
+
     def close(self) -> None:
-        """Close the session that was opened for it."""
-        self._steps.close()
+        """Close the sessions that were opened for it."""
+        self._ends.close()
+
+
+#: The key of calls without a thread.
+NO_THREAD = "(no thread)"
+
+
+def thread_of(config: RunnableConfig) -> str:
+    """The key of a call: the id of the thread of LangGraph."""
+    thread = config.get("configurable", {}).get("thread_id")
+    return NO_THREAD if thread is None or thread == "" else str(thread)
+
+
+class _Spare:
+    """Opens sessions; the first one at once, so that wrong options are told at once."""
+
+    def __init__(self, opens: Opens) -> None:
+        self._opens = opens
+        self._ends = contextlib.ExitStack()
+        self._spare = [self._ends.enter_context(opens())]
+
+    @contextlib.contextmanager
+    def open(self, _: str) -> Iterator[Session]:
+        with contextlib.ExitStack() as stack:
+            try:
+                session = self._spare.pop()
+            except IndexError:
+                session = stack.enter_context(self._opens())
+            else:
+                stack.push(self._ends.pop_all())
+            yield session
+
+    def close(self) -> None:
+        self._ends.close()
 
 
 def python_tool(
-    policy: Policy | Session,
+    policy: Policy | Session | SessionManager,
     place: Place = "here",
     *,
     name: str = "python",
@@ -63,11 +128,13 @@ def python_tool(
 ) -> PythonTool:
     r"""Make a tool that runs a model's code in a session: names last from call to call.
 
-    Calls run one after another, from threads and event loops; ``ainvoke`` leaves the loop to
-    others. A tool is for one conversation: others have others. Close it at the end.
+    Each thread of LangGraph (``thread_id``) has a session of its own, in which calls run one after
+    another; ``ainvoke`` leaves the event loop to others. Close the tool at the end.
 
     Args:
-        policy: The policy of the code; or a session, which is the host's to close.
+        policy: The policy of the code. Or a `SessionManager`, which saves sessions, closes idle
+            ones and bounds their number; or a session, which all threads share. These are the
+            host's to close.
         place: In this process, or in a sandbox: a process that the kernel confines.
         name: The name of the tool.
         description: Its description for the model; the default tells of the tools.
@@ -86,9 +153,17 @@ def python_tool(
         ('It ran, and printed nothing.', 'value:\n42')
         >>> tool.close()
     """
-    if tools is not None:
-        options["tools"] = tools
-    steps = Steps(policy, place, **options)
     tool = PythonTool(name=name, description=description or described(tools))
-    tool._steps = steps
+    if tools is not None and not isinstance(policy, SessionManager):
+        options["tools"] = tools
+    if isinstance(policy, Session):
+        tool._steps = Steps(policy, place, **options)
+    elif isinstance(policy, SessionManager):
+        if options or place != "here":
+            raise TypeError("a manager makes its sessions: pass a policy with these options")
+        tool._sessions, tool._tools = policy, tools
+    else:
+        spare = _Spare(opening(policy, place, **options))
+        tool._ends.callback(spare.close)
+        tool._sessions = tool._ends.enter_context(SessionManager(spare.open))
     return tool
