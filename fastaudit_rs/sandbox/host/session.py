@@ -115,6 +115,11 @@ class SandboxSession(Session):
         self._exchange = None
 
     @property
+    def is_closed(self) -> bool:
+        """True once it runs nothing any more."""
+        return self._closed
+
+    @property
     def _process(self) -> Process:
         return self._held[0]
 
