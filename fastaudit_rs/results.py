@@ -125,6 +125,8 @@ class Result:
 
     def _repr_html_(self) -> str:
         parts = [f"<p>{escaped(repr(self)[len('<Result: ') : -1])}</p>"]
+        if note := _restarted(self):
+            parts.append(block("session", [note]))
         for name in ("stdout", "stderr"):
             if text := getattr(self, name):
                 parts.append(block(name, [text]))

@@ -24,7 +24,10 @@ SNAPSHOTS = 8
 
 #: The errors of a session that cannot run a step here or now, and of a snapshot that is no more.
 FOREIGN = "the session is one of another process: make one in this process"
-BUSY = "the session runs a step already: wait for its end, or call interrupt()"
+BUSY = (
+    "the session runs a step already: wait for its end, or call interrupt(); a SessionManager "
+    "queues steps"
+)
 CLOSED = "the snapshot is closed: by its close(), or by reset() of the session"
 
 #: Tools: functions of the host that a step may call, by the names that it calls them by.

@@ -280,7 +280,7 @@ class SessionManager(Closing):
             one.turns.end()
         if self._room is not None and self._room.is_wanted:
             try:
-                self.make_room()
+                self._make_room()
             except Exception as error:
                 log.warning("a session is not closed, as it cannot be saved: %s", error)
 
@@ -288,7 +288,7 @@ class SessionManager(Closing):
         if one.session is None or (self._room is not None and self._room.is_wanted):
             await in_thread(partial(self._settle, key, one))
 
-    def make_room(self) -> None:
+    def _make_room(self) -> None:
         """Save and close sessions that nobody uses, as long as there is no room for another one."""
         while self._room is not None and self._room.is_wanted:
             with self._lock:
@@ -309,7 +309,7 @@ class SessionManager(Closing):
         finally:
             one.turns.end()
 
-    def close_idle(self) -> float | None:
+    def _close_idle(self) -> float | None:
         """Save and close what is idle; return the seconds until the next look, if there is one."""
         idle = self._idle or 0.0
         with self._lock:
@@ -342,22 +342,33 @@ class _Room(Turns):
         super().__init__(most)
         self._manager = weakref.ref(manager)
 
-    def ask(self) -> "Future[None]":
-        turn = super().ask()
+    def wait(self, turn: "Future[None]") -> None:
+        try:
+            self._make(turn)
+        except BaseException:
+            self.drop(turn)
+            raise
+        super().wait(turn)
+
+    async def wait_async(self, turn: "Future[None]") -> None:
+        try:
+            if not turn.done():
+                await in_thread(partial(self._make, turn))
+        except BaseException:
+            self.drop(turn)
+            raise
+        await super().wait_async(turn)
+
+    def _make(self, turn: "Future[None]") -> None:
         manager = self._manager()
         if not turn.done() and manager is not None:
-            try:
-                manager.make_room()
-            except BaseException:
-                self.drop(turn)
-                raise
-        return turn
+            manager._make_room()
 
 
 def _watch(of: "weakref.ref[SessionManager]", wake: threading.Event) -> None:
     while True:
         manager = of()
-        wait = None if manager is None else manager.close_idle()
+        wait = None if manager is None else manager._close_idle()
         del manager
         if wait is None:
             return

@@ -155,7 +155,7 @@ class QueuedSession:
         async with self.turns.async_turn():
             self._check()
             if self._room is not None and not self._has_room:
-                await self._room.wait_async(await in_thread(self._room.ask))
+                await self._room.wait_async(self._room.ask())
                 self._has_room = True
             session = self.session
             if session is None or session._has_ended():

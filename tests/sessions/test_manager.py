@@ -284,6 +284,26 @@ def test_one_that_waits_for_room(manage):
     assert manager.list() == ["b"]
 
 
+@pytest.mark.slow
+def test_room_is_not_lost_by_who_is_cancelled(manage, opens):
+    manager = manage(max_sessions=1)
+
+    async def ask():
+        running = asyncio.create_task(manager.arun("a", "while True: pass"))
+        await asyncio.sleep(1)
+        for seconds in (0, 0.01, 0.05):
+            tasks = [asyncio.create_task(manager.arun(key, "1")) for key in "bcd"]
+            await asyncio.sleep(seconds)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return [(await manager.arun(key, "2")).value for key in "bca"]
+
+    assert asyncio.run(asyncio.wait_for(ask(), 60)) == [2, 2, 2]
+
+
 def victim(manager, key):
     """The worker of a session: its end is that of all processes of it."""
     return manager._of[key].session._process.worker.pid

@@ -322,6 +322,23 @@ def test_a_definition_replaces_nothing_of_the_session(make):
     assert value(session, code) == (3.5, 1, session.run("__name__").value, True)
 
 
+def test_a_definition_may_call_a_tool(make):
+    """As it did when it was made."""
+    calls = []
+
+    def register(name: str) -> int:
+        calls.append(name)
+        return len(calls)
+
+    session, store = make(tools={"register": register}), {}
+    value(session, "def f(n=register('f')): return n")
+    session.save(store)
+    other = make(tools={"register": register})
+    store[other.id] = store[session.id]
+    assert other.load(store).lost == {}
+    assert (value(other, "f()"), calls) == (2, ["f", "f"])
+
+
 def test_a_record_that_takes_too_long(make, place, monkeypatch):
     source = "class f:\n    while True: pass"
     session = make(timeout=0.5)
