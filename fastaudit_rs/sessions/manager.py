@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -17,6 +17,12 @@ from .base import Closing, Session, Tools
 from .queued import QueuedSession, Shut, log
 from .store import Store
 from .turns import Turns, in_thread
+
+#: The seconds between two interrupts of steps that run as the manager is closed.
+AGAIN = 0.1
+
+#: The seconds between two looks for what is idle, at the least.
+LEAST = 0.02
 
 #: Makes the session of a key: a session, or a context manager that gives one, and closes it.
 Make = Callable[[str], AbstractContextManager[Session]]
@@ -201,12 +207,17 @@ class SessionManager(Closing):
             if one.is_mine:
                 one.close()
                 continue
-            with one.turns.turn():
-                try:
-                    one.shut()
-                except Exception as error:
-                    failed = failed or error
-                    one.close()
+            turn = one.turns.ask()
+            while not wait([turn], AGAIN).done:
+                # It was being opened, or its step had not begun.
+                self.interrupt(key)
+            try:
+                one.shut()
+            except Exception as error:
+                failed = failed or error
+                one.close()
+            finally:
+                one.turns.end()
             self._forget(key, one)
         if failed is not None:
             raise failed
@@ -329,10 +340,6 @@ class SessionManager(Closing):
             # One in use is idle at the earliest after that time.
             since = (now if one.turns.are_taken else one.last_used for one in self._of.values())
             return max(min(since) + idle - now, LEAST)
-
-
-#: The seconds between two looks for what is idle, at the least.
-LEAST = 0.02
 
 
 class _Room(Turns):

@@ -220,6 +220,9 @@ class QueuedSession:
         if self.session._has_ended():
             self._mend(self.session, is_told=self._has_ended)
             self._has_ended = False
+        if self.closed:
+            # Meanwhile.
+            raise RuntimeError(self.closed)
         return self.session
 
     def _load(self, session: Session) -> bool:

@@ -144,10 +144,14 @@ def test_who_waits_and_is_cancelled(manage):
     manager = manage()
 
     async def ask():
-        running = asyncio.create_task(manager.arun("a", "x = 1\nwhile True: pass"))
+        begun, loop = asyncio.Event(), asyncio.get_running_loop()
+        tools = {"begun": lambda: bool(loop.call_soon_threadsafe(begun.set))}
+        code = "x = 1\nbegun()\nwhile True: pass"
+        running = asyncio.create_task(manager.arun("a", code, tools=tools))
+        await begun.wait()
         waiting = [asyncio.create_task(manager.arun("a", f"x = {n}")) for n in range(2, 2000)]
         last = asyncio.create_task(manager.arun("a", "x"))
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.1)
         for task in (*waiting, running):
             task.cancel()
         ended = await asyncio.gather(running, *waiting, return_exceptions=True)
@@ -459,6 +463,20 @@ def test_closing_ends_steps(opens):
     assert repr(manager) == "<SessionManager: closed>"
     with SessionManager(opens, store=store) as again:
         assert value(again, "a", "x") == 2
+
+
+@pytest.mark.slow
+def test_closing_while_a_session_is_opened(opens):
+    opens.seconds = 0.5
+    manager = SessionManager(opens, store={})
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(manager.run, "a", "while True: pass")
+        assert until(lambda: opens.keys)
+        begun = time.monotonic()
+        manager.close()
+        assert time.monotonic() - begun < 20
+        with pytest.raises(RuntimeError, match="the manager is closed"):
+            running.result()
 
 
 def test_an_async_block(opens):
