@@ -25,6 +25,11 @@ RESTARTED: dict[Restart, str] = {
 #: The names that a model is told of.
 TOLD = 20
 
+#: The ways in which a host may go on after a step that ended its process.
+WAYS = re.compile(
+    r": reset\(\) starts another(, undo\(\) goes back)?(, restore\(\) to a snapshot)?"
+)
+
 #: A line of a traceback that marks a part of the line above it.
 _MARKS = re.compile(r"^ +[~^]+\n", re.MULTILINE)
 
@@ -293,7 +298,8 @@ def _failed_requests(result: Result) -> str:
 def _error(result: Result) -> str:
     if result.error is None:
         return ""
-    text = result.error.traceback or str(result.error)
+    # A model calls none of these.
+    text = WAYS.sub("", result.error.traceback or str(result.error))
     # The marks below lines: each version of Python has others, and an error of syntax needs them.
     return text if "SyntaxError" in result.error.kind else _MARKS.sub("", text)
 

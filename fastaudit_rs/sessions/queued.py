@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..results import Error, Result
+from ..results import WAYS, Error, Result
 from .base import Session
 from .errors import ProcessEnded, SandboxError
 from .record import MAGIC, read
@@ -28,18 +28,13 @@ log = logging.getLogger("fastaudit_rs.sessions")
 #: The turns that this context has.
 _turns: "ContextVar[tuple[_Turn, ...]]" = ContextVar("fastaudit_rs_turns", default=())
 
-#: The ways in which a host may go on after a step.
-_WAYS = re.compile(
-    r": reset\(\) starts another(, undo\(\) goes back)?(, restore\(\) to a snapshot)?"
-)
-
 
 def for_models(ran: Result) -> Result:
     """The result, which tells the model how it goes on, and not how the host may."""
     if ran.error is None:
         return ran
     words = ran.error.message, ran.error.traceback
-    message, traceback = (_WAYS.sub(_way, text) for text in words)
+    message, traceback = (WAYS.sub(_way, text) for text in words)
     return replace(ran, error=replace(ran.error, message=message, traceback=traceback))
 
 

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from typing import TypeVar
 
+from .._waiting import works_for
+
 T = TypeVar("T")
 
 
@@ -101,7 +103,14 @@ class Turns:
 
 async def in_thread(work: Callable[[], T]) -> T:
     """Call a function in a thread. Cancelling this waits for its end."""
-    task = asyncio.ensure_future(asyncio.to_thread(work))
+    loop = asyncio.get_running_loop()
+
+    def there() -> T:
+        # A context of its own.
+        works_for.set(loop)
+        return work()
+
+    task = asyncio.ensure_future(asyncio.to_thread(there))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

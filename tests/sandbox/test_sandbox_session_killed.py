@@ -96,6 +96,9 @@ def test_killed_between_steps(shared, moment):
             for _ in range(2):
                 with pytest.raises(SandboxError, match=r"has ended \(signal 9\): reset"):
                     session.run("1")
+            if moment == "between":
+                session.undo()
+                assert session.names == []
         elif moment == "names":
             with pytest.raises(SandboxError, match="reset()"):
                 session.names

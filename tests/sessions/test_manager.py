@@ -491,6 +491,26 @@ def test_an_async_block(opens):
     assert asyncio.run(ask()).value == 3
 
 
+def test_an_answer_of_the_event_loop(tmp_path):
+    """The session is opened in another thread, which has no loop."""
+    asked = []
+
+    async def ask(denied):
+        asked.append(denied.resolved)
+        await asyncio.sleep(0)
+        return True
+
+    def make(key):
+        return Policy(write=[]).session(on_ask=ask)
+
+    async def run():
+        async with SessionManager(make) as manager:
+            return await manager.arun("a", f"open({str(tmp_path / 'out')!r}, 'w').write('x')")
+
+    ran = asyncio.run(run())
+    assert (ran.error, ran.value, asked) == (None, 1, [str(tmp_path / "out")])
+
+
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_a_copy_of_the_host_begins_anew():
     manager = SessionManager(lambda key: Policy().session(), idle_seconds=60, max_sessions=1)

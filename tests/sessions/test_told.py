@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import pickle
+from dataclasses import replace
 
 import pytest
 
@@ -118,6 +119,12 @@ def test_tools_of_a_step_take_back_their_names(session):
 def test_a_value_that_has_no_text(session):
     """Python writes no numbers of so many digits."""
     assert "digits" in session.run("10**5000").for_model()
+
+
+def test_what_the_host_alone_may_do_is_not_told():
+    message = "the step ended its process (exit status 0): reset() starts another, undo() goes back"
+    ran = replace(RAN, returncode=-9, error=Error("SystemExit", message))
+    assert ran.for_model() == "error:\nSystemExit: the step ended its process (exit status 0)"
 
 
 def test_a_result_as_data(session):

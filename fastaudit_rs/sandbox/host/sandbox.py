@@ -327,7 +327,8 @@ class Sandbox(Runner):
         session = SandboxSession(
             self._config,
             # The sandbox is there as long as the session is.
-            lambda: self._setup.start(SESSION, undo_depth),
+            # One copy more is there for a moment.
+            lambda: self._setup.start(SESSION, undo_depth and undo_depth + 1),
             self._files,
             self._in_flight,
             tools,

@@ -359,8 +359,7 @@ class SandboxSession(Session):
                 exchange.calls = self._calls_of(exchange, loop)
                 place = copy = None
                 if self._undo_depth:
-                    while len(process.copies) >= self._undo_depth:
-                        process.drop(process.copies[0])
+                    exchange.most_copies = self._undo_depth
                     place, copy = process.copied(exchange.number), process.copies[-1]
                 step = encode(
                     "step",
