@@ -25,12 +25,14 @@ from .guarded_functions import guarded as guarded
 from .pending import Pending as Pending
 from .results import Result as Result
 from .sandbox.host.manager import SandboxManager as SandboxManager
-from .sandbox.host.process import SandboxError as SandboxError
 from .sandbox.host.sandbox import Sandbox as Sandbox
 from .sandbox.install import Install as Install
 from .sandbox.limits import Limits as Limits
 from .sandbox.secrets import Secret as Secret
 from .sessions.base import Session as Session, Snapshot as Snapshot
+from .sessions.errors import SandboxError as SandboxError
+from .sessions.manager import SessionManager as SessionManager
+from .sessions.store import DirectoryStore as DirectoryStore
 from .timeline import Request as Request
 from .tools.notebook import (
     load_ipython_extension as load_ipython_extension,

@@ -807,6 +807,7 @@ class Policy:
     def session(
         self,
         *,
+        id: str | None = None,
         tools: Mapping[str, Any] | Sequence[Any] | None = None,
         directory: _Path | None = None,
         timeout: float | None = None,
@@ -834,6 +835,7 @@ class Policy:
         same methods and a process of its own.
 
         Args:
+            id: The name under which `Session.save` keeps it in a store; one is made by default.
             tools: Functions of the host that steps may call, by name, as if by `tool`; or a list of
                 functions, and of tools of LangChain, Pydantic AI or smolagents.
             directory: Its first current directory, that of the process by default. If it is given,

@@ -43,6 +43,16 @@ def is_loop_here() -> bool:
     return True
 
 
+#: The loop for which this thread works, which goes on meanwhile.
+works_for: "contextvars.ContextVar[asyncio.AbstractEventLoop | None]"
+works_for = contextvars.ContextVar("fastaudit_rs_loop", default=None)
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = works_for.get()
+    return asyncio.get_running_loop() if loop is None else loop
+
+
 class Waiting:
     """A plain ``on_ask`` that waits for an asynchronous one, which another thread's loop runs."""
 
@@ -51,7 +61,7 @@ class Waiting:
     def __init__(self, ask: Callable[[AuditDenied], Awaitable[object]], seconds: Any) -> None:
         """Take the loop that runs now, and its context: the callback has the host's rights."""
         try:
-            self._loop = asyncio.get_running_loop()
+            self._loop = _loop()
         except RuntimeError:
             raise TypeError(
                 "on_ask is a coroutine function, and no event loop runs here: make the guard in "

@@ -48,6 +48,7 @@ class Pending:
         until: When it expires; ``None`` if it does not.
         variables: The variables that the step was given, packed.
         granted: What was answered before in the step.
+        stdin: What the step reads from its standard input.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Pending:
     until: float | None = None
     variables: bytes = field(default=b"", repr=False)
     granted: Granted = field(default=(), repr=False)
+    stdin: bytes | None = field(default=None, repr=False)
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -69,6 +71,8 @@ class Pending:
         told = {each.name: getattr(self, each.name) for each in fields(self)}
         told["denied"] = self.denied.to_dict()
         told["variables"] = base64.b64encode(self.variables).decode()
+        if self.stdin is not None:
+            told["stdin"] = base64.b64encode(self.stdin).decode()
         told["granted"] = [[*each] for each in self.granted]
         return told
 
@@ -90,6 +94,8 @@ class Pending:
                 raise TypeError(f"{name} must be a number, not {type(own[name]).__name__}")
         own["denied"] = AuditDenied.from_dict(own["denied"])
         own["variables"] = base64.b64decode(own["variables"], validate=True)
+        if own["stdin"] is not None:
+            own["stdin"] = base64.b64decode(own["stdin"], validate=True)
         own["granted"] = tuple(
             (str(subject), checked_answer(answer)) for subject, answer in own["granted"]
         )

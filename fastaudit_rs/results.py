@@ -1,8 +1,11 @@
 """The result of running code: in a sandbox, or in a step of a session."""
 
-from dataclasses import dataclass, field
+import base64
+import json
+import re
+from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 from . import AuditDenied
 from ._for_model import (
@@ -15,12 +18,31 @@ from ._for_model import (
     without_marks,
 )
 from ._notebook import block, displayed, escaped
-from ._text import checked, written
+from ._text import checked, valid_data, written
 from .pending import Pending
 from .timeline import Act, Request, of_decision, of_request, shown
 
 #: The files that a model is told of.
 FILES = 100
+
+#: Why a step had not all the names of the one before; see `Result.restarted`.
+Restart = Literal["restored", "anew", "undone"]
+
+#: The same in words for a model.
+RESTARTED: dict[Restart, str] = {
+    "restored": "The session was restored: it has the variables, imports, functions and classes of "
+    "earlier calls. Open files, threads and the working directory are gone",
+    "anew": "The session began anew: names and imports of earlier calls are gone",
+    "undone": "The session's process ended: names are as they were before the last call",
+}
+
+#: The names that a model is told of.
+TOLD = 20
+
+#: The ways in which a host may go on after a step that ended its process.
+WAYS = re.compile(
+    r": reset\(\) starts another(, undo\(\) goes back)?(, restore\(\) to a snapshot)?"
+)
 
 
 @dataclass(frozen=True)
@@ -98,6 +120,10 @@ class Result:
             describes it.
         pending: The question that waits for an answer, where ``on_ask`` of a session answered
             ``"pending"``, as ``killed_by`` says too: `Session.answer` runs the step again.
+        restarted: Why the step had not all the names of the one before, which `for_model` tells:
+            ``"restored"`` if they are those of a record (`Session.load`), ``"anew"`` if there were
+            none, ``"undone"`` if they were those from before the last step. ``None`` usually.
+        lost: The names that a record could not keep, and the reason of each.
     """
 
     returncode: int
@@ -116,6 +142,8 @@ class Result:
     decisions: list[dict[str, Any]] = field(default_factory=list)
     requests_left_out: int = 0
     pending: Pending | None = None
+    restarted: Restart | None = None
+    lost: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         parts = [f"exit status {self.returncode}"]
@@ -138,6 +166,8 @@ class Result:
 
     def _repr_html_(self) -> str:
         parts = [f"<p>{escaped(repr(self)[len('<Result: ') : -1])}</p>"]
+        if note := _restarted(self):
+            parts.append(block("session", [note]))
         for name in ("stdout", "stderr"):
             if text := getattr(self, name):
                 parts.append(block(name, [text]))
@@ -164,7 +194,8 @@ class Result:
                 is left out.
 
         Returns:
-            The parts that there are, each under its name: ``stdout``, ``stderr``, ``value``,
+            The parts that there are, each under its name: ``session`` (what it
+            has lost), ``stdout``, ``stderr``, ``value``,
             ``displayed`` (texts, and images by their numbers), ``error`` (the traceback, without
             most frames of libraries), ``ended`` (by a limit, or an exit status) and ``denied``:
             denials with their hints, those that code swallowed. It is what a terminal would show,
@@ -189,6 +220,7 @@ class Result:
             # It is the text of a frame or the like.
             value = self.value
         parts = {
+            "session": _restarted(self),
             "stdout": self.stdout,
             "stderr": self.stderr,
             "value": value,
@@ -222,6 +254,40 @@ class Result:
         if left_out:
             text = f"{text}\n\n{part('images left out', left_out, max_chars)}"
         return ModelContent(text, images, files_of(self), is_error=not self.success)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as data that JSON can hold, under the names of its attributes.
+
+        A ``value`` that JSON cannot hold is its ``repr()``, images are in base64, and denials are
+        what `AuditDenied.to_dict` says.
+
+        Example:
+            >>> from fastaudit_rs import Policy
+            >>> told = Policy().session().run("6 * 7").to_dict()
+            >>> told["value"], told["error"], told["violations"]
+            (42, None, [])
+        """
+        told = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        told |= {
+            "violations": [denied.to_dict() for denied in self.violations],
+            "value": in_json(self.value),
+            "error": None if self.error is None else asdict(self.error),
+            "display": [
+                {
+                    mime: data if isinstance(data, str) else base64.b64encode(data).decode()
+                    for mime, data in shown.items()
+                }
+                for shown in self.display
+            ],
+            "requests": [asdict(request) for request in self.requests],
+            "pending": None if self.pending is None else self.pending.to_dict(),
+        }
+        found: dict[str, Any] = valid_data(told)
+        return found
+
+    def to_json(self) -> str:
+        """Return `to_dict` as a text of JSON."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
 
     @property
     def timeline(self) -> list[Act]:
@@ -261,6 +327,15 @@ def files_of(result: Result) -> list[str]:
     return [*islice(names, FILES)]
 
 
+def in_json(value: object) -> Any:
+    """The value, if JSON can hold it; else its `repr()`."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return written(value)
+    return value
+
+
 def is_displayed(result: Result) -> bool:
     """Return whether the value is a frame or the like, which is shown as one."""
     texts = (written(result.value), result.value if isinstance(result.value, str) else None)
@@ -293,9 +368,20 @@ def _failed_requests(result: Result) -> str:
 def _error(result: Result) -> str:
     if result.error is None:
         return ""
-    text = result.error.traceback or str(result.error)
+    # A model calls none of these.
+    text = WAYS.sub("", result.error.traceback or str(result.error))
     # An error of syntax needs the marks.
     return text if "SyntaxError" in result.error.kind else without_marks(text)
+
+
+def _restarted(result: Result) -> str:
+    if result.restarted is None:
+        return ""
+    lost = [f"{name} ({why})" for name, why in list(result.lost.items())[:TOLD]]
+    left_out = len(result.lost) - len(lost)
+    more = [f"{left_out} more"] if left_out else []
+    names = f", and so are: {', '.join([*lost, *more])}" if lost else ""
+    return f"{RESTARTED[result.restarted]}{names}."
 
 
 def _ended(result: Result) -> str:

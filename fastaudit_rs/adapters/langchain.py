@@ -1,21 +1,25 @@
 """A tool for agents of LangChain and LangGraph that runs Python in a session."""
 
-import asyncio
 import base64
 import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Literal
 
 from .. import Policy
 from .._text import valid
 from ..results import Result
 from ..sessions.base import Session, Tools
+from ..sessions.manager import SessionManager
 from ..sessions.pieces import Output
-from .steps import Place, Steps, as_data, described
+from ..sessions.queued import Opens
+from ..sessions.turns import in_thread
+from .steps import Place, Steps, as_data, described, opening, rules_of
 
 try:
     from langchain_core.messages import ToolMessage
+    from langchain_core.runnables import RunnableConfig
     from langchain_core.tools import BaseTool
     from langchain_core.tools.base import ArgsSchema
     from pydantic import BaseModel, Field, PrivateAttr
@@ -59,7 +63,11 @@ class PythonTool(BaseTool):
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     #: True if the model gets figures as images.
     images: bool = True
-    _steps: Steps = PrivateAttr()
+    _steps: Steps | None = PrivateAttr(None)
+    _sessions: SessionManager | None = PrivateAttr(None)
+    #: Functions that each step gets, if its session is made by a manager of the host's.
+    _tools: Tools | None = PrivateAttr(None)
+    _ends: contextlib.ExitStack = PrivateAttr(default_factory=contextlib.ExitStack)
 
     def run(self, *args: Any, tool_call_id: str | None = None, **kwargs: Any) -> Any:
         """Run the tool; see `BaseTool.run`."""
@@ -71,14 +79,24 @@ class PythonTool(BaseTool):
         with _noted(tool_call_id):
             return await super().arun(*args, tool_call_id=tool_call_id, **kwargs)
 
-    def _run(self, code: str) -> tuple[Any, dict[str, Any]]:
-        return self._told(self._steps.run(code, on_output=self._writer()))
+    def _run(self, code: str, config: RunnableConfig) -> tuple[Any, dict[str, Any]]:
+        if self._steps is not None:
+            ran = self._steps.run(code, on_output=self._writer())
+            return self._told(ran, self._steps.session)
+        with self.sessions._turn(thread_of(config)) as (queued, session):
+            ran = queued.step(session, code, tools=self._tools, on_output=self._writer())
+            return self._told(ran, session)
 
-    async def _arun(self, code: str) -> tuple[Any, dict[str, Any]]:
-        ran = await self._steps.arun(code, self._writer())
-        return await asyncio.to_thread(self._told, ran)
+    async def _arun(self, code: str, config: RunnableConfig) -> tuple[Any, dict[str, Any]]:
+        if self._steps is not None:
+            ran = await self._steps.arun(code, self._writer())
+            return await in_thread(partial(self._told, ran, self._steps.session))
+        async with self.sessions._async_turn(thread_of(config)) as (queued, session):
+            write = self._writer()
+            ran = await queued.async_step(session, code, tools=self._tools, on_output=write)
+            return await in_thread(partial(self._told, ran, session))
 
-    def _told(self, ran: Result) -> tuple[Any, dict[str, Any]]:
+    def _told(self, ran: Result, session: Session) -> tuple[Any, dict[str, Any]]:
         found = ran.content_for_model()
         content: Any = found.text
         if self.images and found.images:
@@ -86,7 +104,7 @@ class PythonTool(BaseTool):
             for image in found.images:
                 data = base64.b64encode(image).decode()
                 content.append({"type": "image", "base64": data, "mime_type": "image/png"})
-        artifact = as_data(ran, self.session)
+        artifact = as_data(ran, session)
         call = _call.get()
         if found.is_error and call is not None:
             # An error that is raised instead has no artifact.
@@ -109,24 +127,74 @@ class PythonTool(BaseTool):
             {"tool": name, "stream": output.name, "text": valid(output.text)}
         )
 
+    @property
+    def session(self) -> Session:
+        """The session of the host's that code runs in.
+
+        Raises:
+            RuntimeError: Each thread has one of its own: `sessions` has them.
+        """
+        if self._steps is None:
+            raise RuntimeError("each thread has a session of its own: sessions has them")
+        return self._steps.session
+
+    @property
+    def sessions(self) -> SessionManager:
+        """The sessions by the ids of threads; calls without one have the one of ``NO_THREAD``.
+
+        Raises:
+            RuntimeError: All share a session of the host's.
+        """
+        if self._sessions is None:
+            raise RuntimeError("all threads share the session of the host: session has it")
+        return self._sessions
+
     def __enter__(self) -> "PythonTool":
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    @property
-    def session(self) -> Session:
-        """The session that code runs in."""
-        return self._steps.session
+    def close(self) -> None:
+        """Close the sessions that were opened for it."""
+        self._ends.close()
+
+
+#: The key of calls without a thread.
+NO_THREAD = "(no thread)"
+
+
+def thread_of(config: RunnableConfig) -> str:
+    """The key of a call: the id of the thread of LangGraph."""
+    thread = config.get("configurable", {}).get("thread_id")
+    return NO_THREAD if thread is None or thread == "" else str(thread)
+
+
+class _Spare:
+    """Opens sessions; the first one at once, so that wrong options are told at once."""
+
+    def __init__(self, opens: Opens) -> None:
+        self._opens = opens
+        self._ends = contextlib.ExitStack()
+        self._spare = [self._ends.enter_context(opens())]
+
+    @contextlib.contextmanager
+    def open(self, _: str) -> Iterator[Session]:
+        with contextlib.ExitStack() as stack:
+            try:
+                session = self._spare.pop()
+            except IndexError:
+                session = stack.enter_context(self._opens())
+            else:
+                stack.push(self._ends.pop_all())
+            yield session
 
     def close(self) -> None:
-        """Close the session that was opened for it."""
-        self._steps.close()
+        self._ends.close()
 
 
 def python_tool(
-    policy: Policy | Session,
+    policy: Policy | Session | SessionManager,
     place: Place = "here",
     *,
     name: str = "python",
@@ -137,11 +205,13 @@ def python_tool(
 ) -> PythonTool:
     r"""Make a tool that runs a model's code in a session: names last from call to call.
 
-    Calls run one after another, from threads and event loops; ``ainvoke`` leaves the loop to
-    others. A tool is for one conversation: others have others. Close it at the end.
+    Each thread of LangGraph (``thread_id``) has a session of its own, in which calls run one after
+    another; ``ainvoke`` leaves the event loop to others. Close the tool at the end.
 
     Args:
-        policy: The policy of the code; or a session, which is the host's to close.
+        policy: The policy of the code. Or a `SessionManager`, which saves sessions, closes idle
+            ones and bounds their number; or a session, which all threads share. These are the
+            host's to close.
         place: In this process, or in a sandbox: a process that the kernel confines.
         name: The name of the tool.
         description: Its description for the model; the default tells of the tools, and of what the
@@ -161,10 +231,22 @@ def python_tool(
         ...     tool.invoke({"code": "x = 6"}), tool.invoke({"code": "x * 7"})
         ('It ran, and printed nothing.', 'value:\n42')
     """
-    if tools is not None:
+    if description is None:
+        rules = ""
+        if not isinstance(policy, SessionManager):
+            rules = rules_of(policy, place, **options)
+        description = described(tools, rules)
+    tool = PythonTool(name=name, description=description, images=images)
+    if tools is not None and not isinstance(policy, SessionManager):
         options["tools"] = tools
-    steps = Steps(policy, place, **options)
-    rules = steps.session.rules_for_model()
-    tool = PythonTool(name=name, description=description or described(tools, rules), images=images)
-    tool._steps = steps
+    if isinstance(policy, Session):
+        tool._steps = Steps(policy, place, **options)
+    elif isinstance(policy, SessionManager):
+        if options or place != "here":
+            raise TypeError("a manager makes its sessions: pass a policy with these options")
+        tool._sessions, tool._tools = policy, tools
+    else:
+        spare = _Spare(opening(policy, place, **options))
+        tool._ends.callback(spare.close)
+        tool._sessions = tool._ends.enter_context(SessionManager(spare.open))
     return tool

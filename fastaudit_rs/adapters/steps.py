@@ -1,14 +1,11 @@
 """The session in which an adapter runs the code of a model, step by step."""
 
-import asyncio
 import base64
-import concurrent.futures
 import contextlib
 import inspect
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -16,26 +13,19 @@ from .. import Policy
 from .._near import unknown
 from .._rules import rules_for_model
 from .._text import valid_data
-from ..results import Error, Result, files_of
-from ..sandbox.host.process import ProcessEnded, SandboxError
+from ..results import Result, files_of
 from ..sandbox.host.sandbox import Sandbox
 from ..sandbox.limits import Limits
 from ..sessions.arguments import count, is_async, seconds, tools_of
 from ..sessions.base import Session, Tools
-from ..sessions.guest import RUNS_ON
 from ..sessions.here import OPTIONS, HereSession
 from ..sessions.pieces import Output
+from ..sessions.queued import Opens, QueuedSession
 from ..sessions.typed import heading, structures
 
 #: Where code runs: in this process, under a guard, or in a sandbox, behind the kernel.
 Place = Literal["here", "sandbox"]
 
-
-#: The ways in which a host may go on after a step, and those in which `Steps` goes on.
-WAYS = {
-    ": reset() starts another, undo() goes back": ": the next step has the names from before this",
-    ": reset() starts another": ": the next step begins anew",
-}
 
 #: The description of a tool that runs Python, for a model.
 DESCRIPTION = """\
@@ -97,25 +87,14 @@ def as_data(ran: Result, session: Session | None = None) -> dict[str, Any]:
         ``display`` as MIME bundles of notebooks, in which images are in base64. ``files`` has
         changed files in base64 by their names, up to 1 MB each and 4 MB together. JSON can hold it.
     """
-    told = {
+    told = ran.to_dict()
+    names = ("returncode", "killed_by", "changed", "error", "pending", "display")
+    return {
         "is_error": not ran.success,
-        "returncode": ran.returncode,
-        "killed_by": ran.killed_by,
-        "changed": ran.changed,
-        "error": None if ran.error is None else asdict(ran.error),
-        "denied": [denied.to_dict() for denied in ran.violations],
-        "pending": None if ran.pending is None else ran.pending.to_dict(),
-        "display": [
-            {
-                mime: data if isinstance(data, str) else base64.b64encode(data).decode()
-                for mime, data in shown.items()
-            }
-            for shown in ran.display
-        ],
-        "files": {} if session is None else _files(ran, session),
+        **{name: told[name] for name in names},
+        "denied": told["violations"],
+        "files": {} if session is None else valid_data(_files(ran, session)),
     }
-    found: dict[str, Any] = valid_data(told)
-    return found
 
 
 def _files(ran: Result, session: Session) -> dict[str, str]:
@@ -162,14 +141,20 @@ def check_options(place: Place, options: Mapping[str, Any]) -> None:
     tools_of(options.get("tools"))
 
 
-def for_models(ran: Result) -> Result:
-    """The result, which tells the model how it goes on, and not how the host may."""
-    if ran.error is None:
-        return ran
-    message, traceback = ran.error.message, ran.error.traceback
-    for way, instead in WAYS.items():
-        message, traceback = message.replace(way, instead), traceback.replace(way, instead)
-    return replace(ran, error=replace(ran.error, message=message, traceback=traceback))
+def opening(policy: Policy, place: Place = "here", /, **options: Any) -> Opens:
+    """Return a function that opens a session: of a policy, in a place."""
+    check(policy, place)
+    if place == "here":
+        return partial(policy.session, **options)
+    return partial(_in_sandbox, policy, options)
+
+
+@contextlib.contextmanager
+def _in_sandbox(policy: Policy, options: dict[str, Any]) -> Iterator[Session]:
+    rest = {**options}
+    own = {name: rest.pop(name, None) for name in ("limits", "approvable")}
+    with Sandbox(policy, **own) as sandbox, sandbox.session(**rest) as session:
+        yield session
 
 
 class Steps:
@@ -177,28 +162,17 @@ class Steps:
 
     def __init__(self, where: Policy | Session, place: Place = "here", /, **options: Any) -> None:
         """Open a session, or take one of the host's."""
-        self._ends = contextlib.ExitStack()
-        self._last: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._last.set_result(None)
-        #: True if the last step could not be ended.
-        self._runs_on = False
         check(where, place)
         if isinstance(where, Session):
             given = {"place": place, **options} if place != "here" else options
             if given:
                 names = ", ".join(given)
                 raise TypeError(f"{names}: a session has them already; pass a policy in its place")
-            self.session = where
-            return
-        if place == "here":
-            self.session = where.session(**options)
+            session = where
+            self._queued = QueuedSession(lambda: contextlib.nullcontext(session))
         else:
-            with contextlib.ExitStack() as stack:
-                own = {name: options.pop(name, None) for name in ("limits", "approvable")}
-                sandbox = stack.enter_context(Sandbox(where, **own))
-                self.session = sandbox.session(**options)
-                self._ends = stack.pop_all()
-        self._ends.callback(self.session.close)
+            self._queued = QueuedSession(opening(where, place, **options))
+        self.session = self._queued.open()
 
     def run(
         self,
@@ -209,80 +183,14 @@ class Steps:
         on_output: Callable[[Output], object] | None = None,
     ) -> Result:
         """Run a step as `Session.run` does, after those that were asked for before."""
-        run = partial(
-            self.session.run,
-            code,
-            variables=variables,
-            tools=tools,
-            timeout=timeout,
-            on_output=on_output,
+        return self._queued.run(
+            code, variables=variables, tools=tools, timeout=timeout, on_output=on_output
         )
-        with self._turn():
-            try:
-                ran = run()
-            except RuntimeError as error:
-                ran = self._go_back(error) or run()
-            return self._noted(ran)
 
     async def arun(self, code: str, on_output: Callable[[Output], object] | None = None) -> Result:
         """Run a step as `Session.arun` does, after those that were asked for before."""
-        async with self._async_turn():
-            try:
-                ran = await self.session.arun(code, on_output=on_output)
-            except RuntimeError as error:
-                lost = await asyncio.to_thread(self._go_back, error)
-                ran = lost or await self.session.arun(code, on_output=on_output)
-            return self._noted(ran)
+        return await self._queued.arun(code, on_output=on_output)
 
     def close(self) -> None:
         """Close the session that was opened here."""
-        self._ends.close()
-
-    def _go_back(self, error: RuntimeError) -> Result | None:
-        """Have a session again, after a step that ended its process, or that still runs.
-
-        Return the result of the step if it began: it is not run again then.
-        """
-        if isinstance(error, SandboxError):
-            try:
-                self.session.undo()
-            except RuntimeError:
-                self.session.reset()
-            if isinstance(error, ProcessEnded):
-                return None
-            failed = Error("SandboxError", str(error))
-            return Result(1, "", "", 0.0, None, error=failed)
-        if not self._runs_on:
-            raise error
-        # It keeps its thread.
-        self.session.reset()
-        return None
-
-    def _noted(self, ran: Result) -> Result:
-        self._runs_on = ran.error is not None and ran.error.message == RUNS_ON
-        return for_models(ran)
-
-    def _next(self) -> "tuple[concurrent.futures.Future[None], Callable[[], None]]":
-        """Return the end of the step before the next one, and a function to call at its own."""
-        own: concurrent.futures.Future[None] = concurrent.futures.Future()
-        before, self._last = self._last, own
-        return before, lambda: before.add_done_callback(lambda _: own.set_result(None))
-
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        before, end = self._next()
-        try:
-            before.result()
-            yield
-        finally:
-            end()
-
-    @contextlib.asynccontextmanager
-    async def _async_turn(self) -> AsyncIterator[None]:
-        before, end = self._next()
-        try:
-            # Waiting for it in this way does not cancel it.
-            await asyncio.wait([asyncio.wrap_future(before)])
-            yield
-        finally:
-            end()
+        self._queued.close()

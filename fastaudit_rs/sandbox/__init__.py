@@ -15,7 +15,7 @@ _LATER = {
     "Result": "..results",
     "Sandbox": "host.sandbox",
     "SandboxCommands": "host.commands",
-    "SandboxError": "host.process",
+    "SandboxError": "..sessions.errors",
     "SandboxFiles": "host.guest_files",
     "SandboxManager": "host.manager",
     "SandboxSession": "host.session",

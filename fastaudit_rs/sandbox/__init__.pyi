@@ -1,12 +1,12 @@
 """The names of the package for tools that read it without running it."""
 
 from ..results import Result as Result
+from ..sessions.errors import SandboxError as SandboxError
 from ..timeline import Request as Request
 from .host.commands import SandboxCommands as SandboxCommands
 from .host.guest_files import FileInfo as FileInfo, SandboxFiles as SandboxFiles
 from .host.manager import HistoryEntry as HistoryEntry, SandboxManager as SandboxManager
 from .host.pool import Pool as Pool
-from .host.process import SandboxError as SandboxError
 from .host.review import Change as Change
 from .host.sandbox import Sandbox as Sandbox
 from .host.session import SandboxSession as SandboxSession

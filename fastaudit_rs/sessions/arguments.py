@@ -3,6 +3,7 @@
 import keyword
 import os
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any
@@ -30,6 +31,17 @@ def identifier(argument: str, name: object) -> str:
         instead = f": write {near!r}" if near.isidentifier() else ""
         raise ValueError(f"{argument}: {name!r} is no name that code can have{instead}")
     return name
+
+
+def id_of(given: object) -> str:
+    """The id of a session; another one for each that is given none."""
+    if given is None:
+        return secrets.token_hex(8)
+    if not isinstance(given, str):
+        raise TypeError(f"id must be a str, not {type(given).__name__}")
+    if not given:
+        raise ValueError("id must not be empty")
+    return given
 
 
 def tools_of(given: object) -> dict[str, Callable[..., Any]]:

@@ -7,6 +7,7 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar
 
 from .. import AuditDenied
@@ -14,10 +15,12 @@ from .._answers import Answer
 from .._keywords import checked
 from .._threads import in_thread
 from ..pending import Granted, Pending
-from ..results import Result
+from ..results import Restart, Result
 from .arguments import input_of, listener, seconds, text_of, tools_of, variables_of
 from .pieces import InLoop, Output
 from .questions import Questions
+from .record import MAGIC, Parts, SessionRecord, parts, read
+from .store import Place, fetched, put
 
 _Self = TypeVar("_Self", bound="Closing")
 
@@ -29,7 +32,10 @@ CALLS = 1000
 
 #: The errors of a session that cannot run a step here or now, and of a snapshot that is no more.
 FOREIGN = "the session is one of another process: make one in this process"
-BUSY = "the session runs a step already: wait for its end, or call interrupt()"
+BUSY = (
+    "the session runs a step already: wait for its end, or call interrupt(); a SessionManager "
+    "queues steps"
+)
 CLOSED = "the snapshot is closed: by its close(), or by reset() of the session"
 
 #: Tools: functions of the host, or tools of other agent packages, that a step may call, by the
@@ -99,10 +105,15 @@ class Closing(ABC):
 class Session(Closing):
     """Steps of code that share names, imports and a working directory."""
 
+    #: The name under which a store keeps its record.
+    id: str
+
     _most_snapshots: int
     _questions: Questions
     #: True if it has an ``on_ask``.
     _asks: bool
+    #: Why the next step has not the names of the last one, and what is lost, to be told with it.
+    _restarted: tuple[Restart, dict[str, str]] | None = None
 
     @checked("Session.run")
     def run(
@@ -146,7 +157,7 @@ class Session(Closing):
             Output(name='stdout', text='a b\n')
         """
         request = StepRequest(code, variables, tools, timeout, stdin)
-        return self._run(request, listener(on_output))
+        return self._with_losses(self._run(request, listener(on_output)))
 
     @abstractmethod
     def _run(
@@ -172,7 +183,7 @@ class Session(Closing):
         request = StepRequest(code, variables, tools, timeout, stdin)
         ran = await self._arun(request, heard.tell)
         await heard.end()
-        return ran
+        return self._with_losses(ran)
 
     @abstractmethod
     async def _arun(
@@ -305,6 +316,7 @@ class Session(Closing):
         request = StepRequest("", None, tools, timeout)
         taken = self._questions.take(pending, answer)
         request.code, request.variables = taken.code, taken.variables
+        request.stdin = taken.stdin
         request.granted = taken.granted
         return request, taken
 
@@ -347,6 +359,14 @@ class Session(Closing):
             RuntimeError: The session is closed.
             ValueError: The name leads out of the directory, or through a link.
         """
+
+    def _with_losses(self, ran: Result) -> Result:
+        """The result of a step, which tells what was lost before it."""
+        if self._restarted is None:
+            return ran
+        restarted, lost = self._restarted
+        self._restarted = None
+        return replace(ran, restarted=restarted, lost=lost)
 
     @abstractmethod
     def interrupt(self) -> bool:
@@ -425,6 +445,73 @@ class Session(Closing):
     def _drop(self, number: int) -> None:
         """Let go of a snapshot."""
 
+    def save(self, to: Place) -> SessionRecord:
+        """Write a record of the names, which any session can `load`: after this process has ended.
+
+        It has data, arrays and frames by value, and imports, functions and classes by the source
+        of the statements that made them, as long as they hold what these made. Files, threads,
+        instances of such classes and the like are lost, as are the working directory and tools.
+
+        Args:
+            to: The path of a file; or a store, a mutable mapping from ids to bytes such as
+                `DirectoryStore`, which gets the record under the id of the session.
+
+        Returns:
+            The names that were kept, and those that are lost, with the reasons.
+
+        Raises:
+            OSError: The file cannot be written.
+            RuntimeError: The session is closed, or runs a step.
+            SandboxError: Its process has ended.
+            TypeError: ``to`` is something else, or there are more names than a record has.
+        """
+        body = self._saved()
+        found = parts(body)
+        put(to, self.id, MAGIC + body)
+        return found.told({})
+
+    def load(self, source: Place) -> SessionRecord:
+        """Begin anew, as `reset` does, with what a record has.
+
+        Its statements run where the code of steps does, under the same policy and limits, and get
+        nothing else. It replaces no tool. The next result, and `Result.for_model` of it, tell what
+        is lost.
+
+        Args:
+            source: The path of a file; or a store, for its record under the id of the session.
+
+        Returns:
+            The names that there are again, and those that are lost, with the reasons.
+
+        Raises:
+            KeyError: The store has no such record.
+            OSError: The file cannot be read.
+            RuntimeError: The session is closed, or runs a step.
+            SandboxError: Its process does not start, or ended meanwhile.
+            TypeError: ``source`` is something else.
+            ValueError: It is no record of a session.
+        """
+        return self._load(read(*fetched(source, self.id)))
+
+    def _load(self, found: Parts) -> SessionRecord:
+        self.reset()
+        self._restarted = "anew", {}
+        told = found.told(self._loaded(found.packed()))
+        self._restarted = "restored", told.lost
+        return told
+
+    def _has_ended(self) -> bool:
+        """True if its process has ended: it goes on after `undo`, `load` or `reset`."""
+        return False
+
+    @abstractmethod
+    def _saved(self) -> bytes:
+        """The body of a record; the side that runs the code makes it."""
+
+    @abstractmethod
+    def _loaded(self, body: bytes) -> dict[str, str]:
+        """Give names what a record has; return what is lost."""
+
     def _number_of(self, snapshot: object) -> int:
         if not isinstance(snapshot, Snapshot):
             kind = type(snapshot).__name__
@@ -442,7 +529,13 @@ class Session(Closing):
 
     @abstractmethod
     def close(self) -> None:
-        """End it. A step that runs is ended. It runs nothing any more."""
+        """End it. It runs nothing any more.
+
+        A step that runs is interrupted: its `Result.killed_by` is ``"interrupt"``.
+        """
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a session cannot be pickled or copied: save(to) keeps what load() needs")
 
 
 class Stream(AsyncIterator[Output]):
@@ -482,7 +575,12 @@ class Stream(AsyncIterator[Output]):
         def tell(output: Output) -> None:
             loop.call_soon_threadsafe(self._queue.put_nowait, output)
 
-        task = loop.create_task(self._session._arun(self._request, tell, self._stopped))
+        session = self._session
+
+        async def run() -> Result:
+            return session._with_losses(await session._arun(self._request, tell, self._stopped))
+
+        task = loop.create_task(run())
         task.add_done_callback(lambda _: self._queue.put_nowait(None))
         return task
 

@@ -50,6 +50,8 @@ class StepJob:
     is_done: bool = False
     #: The time in which answers are waited for.
     thinking: Thinking = field(default_factory=Thinking)
+    #: True if it got an interrupt, though it may have caught it.
+    was_interrupted: bool = False
     started: float = field(default_factory=time.monotonic)
     ended: float = 0
     _given_up_at: float | None = None
@@ -70,7 +72,7 @@ class StepJob:
         now = time.monotonic()
         if now - self._interrupted_at > AGAIN / 2:
             self._interrupted_at = now
-            guest.interrupt(self)
+            self.was_interrupted = guest.interrupt(self) or self.was_interrupted
 
     def wait(self, guest: "Guest") -> float | None:
         """End it if it must. Return the seconds until the next look; ``None`` if it is over."""
@@ -111,8 +113,12 @@ class Guest:
         #: The directory to enter: the first one, and that between jobs where threads have none of
         #: their own.
         self._next_directory: str | None = directory
+        #: Work that comes before that of the first job.
+        self.first: Callable[[], object] | None = None
 
     def start(self, job: StepJob) -> None:
+        if self.first is not None:
+            job.work, self.first = _after(self.first, job.work), None
         if self._thread is None:
             thread = threading.Thread(target=_serve, args=(self,), name=self._name)
             thread.daemon = True
@@ -123,13 +129,14 @@ class Guest:
             self.job = job
         self._jobs.put(job)
 
-    def interrupt(self, job: StepJob) -> None:
-        """Raise `KeyboardInterrupt` in a job, if it runs code of a step."""
+    def interrupt(self, job: StepJob) -> bool:
+        """Raise `KeyboardInterrupt` in a job, if it runs code of a step. True if it does."""
         thread = self._thread
         with self._lock:
             is_put = self.job is job and self.interrupts.interrupt()
         if is_put and thread is not None and thread.ident is not None:
             _wake(thread.ident)
+        return is_put
 
     def give_up(self, job: StepJob) -> None:
         """Go on interrupting a job, without waiting for it."""
@@ -158,6 +165,14 @@ class Guest:
     def join(self, seconds: float) -> None:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(seconds)
+
+
+def _after(first: Callable[[], object], work: Callable[[], object]) -> Callable[[], object]:
+    def both() -> object:
+        first()
+        return work()
+
+    return both
 
 
 def _serve(guest: Guest) -> None:
@@ -266,7 +281,7 @@ def _wake(thread: int) -> None:
 # A step of a session in this process, from its start to its result.
 
 #: The message of a step that was given up.
-RUNS_ON = "the step could not be interrupted, and runs on: reset() starts another"
+RUNS_ON = "the step could not be interrupted, and was undone: it runs on without the session"
 
 
 class Running(NamedTuple):
@@ -290,7 +305,8 @@ class Running(NamedTuple):
         texts = self.guest.output.end()
         changed = self.changes()
         killed_by = job.killed_by
-        if killed_by is not None and outcome.error is None and job.is_done:
+        is_at_its_end = outcome.error is None and job.is_done and not job.was_interrupted
+        if killed_by is not None and is_at_its_end:
             # It ended by itself, just before.
             killed_by = killed_by if killed_by == "output" else None
         return Result(

@@ -15,12 +15,13 @@ from typing import Any
 from .. import AuditDenied, Policy, _native
 from .._native import MONITORING
 from .._rules import rules_for_model
+from .._threads import in_thread
 from .._waiting import Waiting
 from ..approvals import Approvals
 from ..pending import PENDING
 from ..results import Result
 from . import step
-from .arguments import count, identifier, is_async, parts_in, seconds, size, tools_of
+from .arguments import count, id_of, identifier, is_async, parts_in, seconds, size, tools_of
 from .base import (
     BUSY,
     CALLS,
@@ -65,6 +66,7 @@ class HereSession(Session):
         self,
         policy: Policy,
         *,
+        id: str | None = None,
         tools: Tools | None = None,
         directory: "str | os.PathLike[str] | None" = None,
         timeout: float | None = None,
@@ -80,6 +82,7 @@ class HereSession(Session):
             from .._near import unknown
 
             raise TypeError(unknown("Policy.session", wrong))
+        self.id = id_of(id)
         self._policy = policy
         self._timeout = seconds("timeout", timeout)
         self._most = None if output is None else size("output", output)
@@ -95,7 +98,7 @@ class HereSession(Session):
                 tell(error)
 
         tell = None if on_denied is None else self._held(on_denied)
-        self._questions = Questions(pending_seconds)
+        self._questions = Questions(pending_seconds, self.id)
         ask = options.get("on_ask")
         self._asks = ask is not None
         if ask is not None:
@@ -222,7 +225,9 @@ class HereSession(Session):
                     raise
 
             request.has_begun = True
-            asked = self._questions.begin(request.code, request.variables, request.granted)
+            asked = self._questions.begin(
+                request.code, request.variables, request.granted, request.stdin
+            )
             job = StepJob(work, notify, limit, thinking=asked.thinking)
             guest.output.on_full = lambda: job.stop("output")
             guest.output.lines = on_output and Lines(on_output, guest.interrupts)
@@ -280,8 +285,9 @@ class HereSession(Session):
             if job is not None and job.notify is notify:
                 job.stop("interrupt")
                 wait(guest, job, signs)
+                self._leave(guest, job)
             raise
-        ran = running.result()
+        ran = self._ended(running)
         return self._settled(ran, running.asked) if running.asked.is_over else ran
 
     def _settled(self, ran: Result, asked: StepQuestions) -> Result:
@@ -318,9 +324,10 @@ class HereSession(Session):
             except BaseException:
                 running.job.stop("interrupt")
                 await awaited(running.guest, running.job, sign)
+                self._leave(running.guest, running.job)
                 raise
-            ran, asked = running.result(), running.asked
-            return await asyncio.to_thread(self._settled, ran, asked) if asked.is_over else ran
+            ran, asked = self._ended(running), running.asked
+            return await in_thread(self._settled, ran, asked) if asked.is_over else ran
         finally:
             if self._coroutines is not None:
                 self._coroutines.leave(loop)
@@ -338,6 +345,24 @@ class HereSession(Session):
         parts = parts_in(self._directory, name, "session")
         data: bytes = self._changes.read(parts, max_bytes)
         return data
+
+    def _ended(self, running: Running) -> Result:
+        has_ended = running.job.is_done
+        result = running.result()
+        if not has_ended:
+            self._leave(running.guest, running.job)
+        return result
+
+    def _leave(self, guest: Guest, job: StepJob) -> None:
+        """Go on without a step that cannot be ended, and that keeps its thread."""
+        with self._lock:
+            if self._is_closed or self._guest is not guest or guest.job is not job:
+                return
+            steps = self._steps
+            self._end.detach()
+            _end(guest, steps, is_left=True)
+            self._begin()
+            self._guest.first = self._steps.going_on(steps, self._directory)
 
     def interrupt(self) -> bool:
         job = self._guest.job
@@ -395,6 +420,18 @@ class HereSession(Session):
             # Finalizers of objects that nothing else holds run under the guard.
             self._between(lambda: steps.drop(number))
 
+    def _saved(self) -> bytes:
+        body: bytes = self._between(self._steps.record)
+        return body
+
+    def _loaded(self, body: bytes) -> dict[str, str]:
+        steps, output = self._steps, self._guest.output
+        try:
+            lost: dict[str, str] = self._between(lambda: steps.load(output, body))
+        finally:
+            output.end()
+        return lost
+
     def reset(self) -> None:
         """Begin anew; a thread that cannot be interrupted is left alone."""
         with self._lock:
@@ -443,7 +480,7 @@ class HereSession(Session):
         wait(self._guest, job, signs)
         if (failed := job.failed or job.refused) is not None:
             raise failed
-        if not job.is_done or job.killed_by is not None:
+        if not job.is_done or (job.killed_by is not None and job.result is None):
             raise RuntimeError("the session did not answer: reset() starts anew")
         return job.result
 
@@ -474,10 +511,11 @@ class _Denials:
             self._now.append(error._denial)
 
 
-def _end(guest: Guest, steps: StepQueue) -> None:
+def _end(guest: Guest, steps: StepQueue, is_left: bool = False) -> None:
     """End a session: what its steps made goes in its own thread, under its guard."""
     if guest.job is not None:
         # It may never end.
         guest.output.close()
     below = guest.directory
-    guest.end(lambda: steps.end(below), guest.output.close)
+    work = steps.leave if is_left else lambda: steps.end(below)
+    guest.end(work, guest.output.close)

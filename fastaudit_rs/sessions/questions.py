@@ -59,6 +59,9 @@ class StepQuestions:
     variables: bytes
     #: What was answered before it began, and is not used yet.
     left: list[tuple[str, str]]
+    stdin: bytes | None = None
+    #: False for a program: it is not run again.
+    may_wait: bool = True
     used: list[tuple[str, str]] = field(default_factory=list)
     thinking: Thinking = field(default_factory=Thinking)
     pending: Pending | None = None
@@ -73,9 +76,9 @@ class StepQuestions:
 class Questions:
     """The questions of a session, and those of them that wait."""
 
-    def __init__(self, pending_seconds: float | None) -> None:
+    def __init__(self, pending_seconds: float | None, session: str) -> None:
         self._seconds = seconds("pending_seconds", pending_seconds)
-        self.session = secrets.token_hex(8)
+        self.session = session
         self._lock = threading.Lock()
         self._waiting: dict[str, Pending] = {}
         #: The names of questions that had their answer, and why another one is refused.
@@ -84,9 +87,16 @@ class Questions:
         self._standing: dict[str, str] = {}
         self.now = StepQuestions("", b"", [])
 
-    def begin(self, code: str, variables: bytes, granted: Granted) -> StepQuestions:
+    def begin(
+        self,
+        code: str,
+        variables: bytes,
+        granted: Granted,
+        stdin: bytes | None,
+        may_wait: bool = True,
+    ) -> StepQuestions:
         """Begin a step, with what was answered before."""
-        self.now = StepQuestions(code, variables, list(granted))
+        self.now = StepQuestions(code, variables, list(granted), stdin, may_wait)
         return self.now
 
     def known(self, denied: AuditDenied) -> object:
@@ -121,13 +131,15 @@ class Questions:
         if not (isinstance(answer, str) and answer == PENDING):
             return answer
         step, now = self.now, time.time()
+        if not step.may_wait:
+            return None
         until = None if self._seconds is None else now + self._seconds
         name = secrets.token_urlsafe(24)
         # Nothing of it is the code's own.
         copied = AuditDenied.from_dict(denied.to_dict())
         granted = (*step.used, *step.left)
         pending = Pending(
-            name, self.session, step.code, copied, now, until, step.variables, granted
+            name, self.session, step.code, copied, now, until, step.variables, granted, step.stdin
         )
         with self._lock:
             if step.is_over:

@@ -8,12 +8,13 @@ from typing import Any, NoReturn
 
 from .. import Policy
 from . import step
+from .kept import Definitions
 from .output import Capture
 from .shown import Shown
 from .values import VALUE, packed_value
 
-#: The names, the working directory and the number of modules at a moment.
-_State = tuple[dict[str, Any], str | None, int]
+#: The names, the working directory, the number of modules and the definitions at a moment.
+_State = tuple[dict[str, Any], str | None, int, Definitions]
 
 
 class StepQueue(step.StepContext):
@@ -27,6 +28,8 @@ class StepQueue(step.StepContext):
         self.tools = tools
         self.before: _State | None = None
         self.snapshots: dict[int, _State] = {}
+        #: What showed things in states that it goes on from.
+        self._displays: list[object] = []
         #: The number of modules before the first step: the host's.
         self._modules = len(sys.modules)
         self.begin()
@@ -83,11 +86,15 @@ class StepQueue(step.StepContext):
         self._go_back(self.snapshots[number], below)
 
     def _now(self) -> _State:
-        return dict(self.names), _directory(), len(sys.modules)
+        return dict(self.names), _directory(), len(sys.modules), self.definitions.now()
 
     def _go_back(self, state: _State, below: str) -> None:
-        names, directory, modules = state
+        names, directory, modules, definitions = state
         self.before = None
+        self.definitions = definitions.now()
+        names = {**names}
+        if any(names.get("display") is display for display in self._displays):
+            names["display"] = self.own["display"]
         self.names.clear()
         self.names.update(names)
         self.own["_"] = names.get("_")
@@ -101,6 +108,33 @@ class StepQueue(step.StepContext):
         self.loop = step.Loop()
         self.begin()
 
+    def going_on(self, other: "StepQueue", below: str) -> Callable[[], None]:
+        """Return work that goes on from the state before the step that another one runs."""
+        state, snapshots, own = other.before, {**other.snapshots}, {**other.own}
+        self.number, self.sources, self._modules = other.number, other.sources, other._modules
+        self._displays = [*other._displays, own["display"]]
+
+        def work() -> None:
+            self.own = {**own, **self.own}
+            self.snapshots = snapshots
+            if state is not None:
+                self._go_back(state, below)
+
+        return work
+
+    def leave(self) -> None:
+        """Let go of everything but what another one goes on from."""
+        self.before = None
+        try:
+            self.loop.close()
+        finally:
+            self.names.clear()
+
+    def load(self, output: Capture, body: bytes) -> dict[str, str]:
+        """Give names what a record has; what its statements print is nobody's output."""
+        output.begin()
+        return self.revive(body)
+
     def end(self, below: str) -> None:
         self.before = None
         self.snapshots.clear()
@@ -109,6 +143,7 @@ class StepQueue(step.StepContext):
         finally:
             self.names.clear()
             self.sources.clear()
+            self.definitions = Definitions()
             # Another session has modules of these names in a directory of its own.
             _forget_modules(below, self._modules)
 

@@ -20,6 +20,7 @@ from typing import Any
 from .. import AuditDenied, Policy
 from ..programs import DENIED, exit_status, explain_semaphores, line_of, parts
 from ..results import Error
+from . import kept
 from .cells import INSTALL, starts_tasks, without_commands
 from .forms import NotData, class_name, limited, message, told
 from .shown import Shown
@@ -177,6 +178,7 @@ class StepContext:
         self.input = Input()
         self.loop = Loop()
         self.sources = Sources(policy)
+        self.definitions = kept.Definitions()
 
     def named(self) -> list[str]:
         """The names that steps have given values: another one than the session's."""
@@ -198,6 +200,7 @@ class StepContext:
         outcome = Outcome()
         shown = self.shown
         shown.begin()
+        before = kept.before(self.names)
         try:
             value = self._evaluate(code, name)
             if value is not None:
@@ -213,6 +216,9 @@ class StepContext:
             with contextlib.suppress(BaseException):
                 shown.figures()
         outcome.display = shown.end()
+        with contextlib.suppress(Exception):
+            # It is not compiled if its code is none.
+            self.definitions.note(code, name, before, self.names)
         return outcome
 
     def ended(self, work: Callable[[], int]) -> Outcome:
@@ -228,6 +234,15 @@ class StepContext:
         """Give the value the name ``_``, unless a step has given that another one."""
         if "_" not in self.names or self.names["_"] is self.own.get("_", self):
             self.own["_"] = self.names["_"] = value
+
+    def record(self) -> bytes:
+        """What lasts of the names, for a record."""
+        return kept.record(self.names, self.named(), self.own, self.definitions)
+
+    def revive(self, body: bytes | memoryview) -> dict[str, str]:
+        """Give names what a record has; return what is lost."""
+        names, own, show = self.names, self.own, self.sources.add
+        return kept.restore(body, names, own, self.definitions, show)
 
     def _evaluate(self, code: str, name: str) -> object:
         """Run code; return the value of its last expression, unless a semicolon ends it."""

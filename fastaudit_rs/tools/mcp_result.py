@@ -10,12 +10,8 @@ from pydantic import BaseModel
 
 from .._for_model import clean
 from .._text import valid_data, written
-from ..adapters.steps import for_models
 from ..results import Result, files_of
-
-#: The note of a step that found no names of those before.
-RESTARTED = "(The session began anew: names and imports of earlier calls are gone.)"
-
+from ..sessions.queued import for_models
 
 #: The denials and the requests that a client gets of a call: many put them before the model.
 LISTED = 50
@@ -75,14 +71,11 @@ class Ran(BaseModel):
 RanResult = Annotated[CallToolResult, Ran]
 
 
-def tool_result(
-    ran: Result, restarted: bool, max_chars: int, links: list[ResourceLink]
-) -> CallToolResult:
+def tool_result(ran: Result, max_chars: int, links: list[ResourceLink]) -> CallToolResult:
     """A step's result, for a client.
 
     Args:
         ran: The result.
-        restarted: True if names of earlier steps were lost before.
         max_chars: The characters of each text.
         links: The files that changed, for clients that read them.
     """
@@ -97,13 +90,13 @@ def tool_result(
         "denials": [denied.to_dict() for denied in ran.violations[:LISTED]],
         "requests": list(map(asdict, ran.requests[:LISTED])),
         "changed": files_of(ran),
-        "restarted": restarted,
+        "restarted": ran.restarted is not None,
         "seconds": round(ran.duration, 3),
     }
     if ran.error is not None:
         told["error"]["message"] = clean(ran.error.message, max_chars)
     found = ran.content_for_model(max_chars)
-    content = [text_block(f"{RESTARTED}\n\n{found.text}" if restarted else found.text)]
+    content = [text_block(found.text)]
     for image in found.images:
         data = base64.b64encode(image).decode()
         content.append(ImageContent(type="image", data=data, mime_type="image/png"))

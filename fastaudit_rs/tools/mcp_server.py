@@ -11,10 +11,9 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import Annotated, Any
 from weakref import WeakSet
 
@@ -29,6 +28,7 @@ from mcp.types import (
     INVALID_PARAMS,
     UNSUPPORTED_PROTOCOL_VERSION,
     ReadResourceResult,
+    Resource,
     ResourceLink,
     ToolAnnotations,
 )
@@ -40,11 +40,11 @@ from .._for_model import clean
 from .._text import printable
 from ..results import Result
 from ..sessions.base import Session
+from ..sessions.manager import SessionManager
+from ..sessions.queued import Opens
+from ..sessions.turns import in_thread
 from .mcp_files import FILES, ChangedFiles
 from .mcp_result import RanResult, refused, tool_result
-
-#: Opens the session of a client; it is closed when the client leaves.
-Opens = Callable[[], AbstractContextManager[Session]]
 
 #: Tells a client of progress: the characters so far, of how many, and the text since then.
 Report = Callable[[float, float | None, str | None], Awaitable[None]]
@@ -139,16 +139,16 @@ def server(
             float | None, Field(description="Seconds that it may take, up to the limit.", gt=0)
         ] = None,
     ) -> RanResult:
-        client = _clients_of(ctx.request_context).of(ctx.request_context)
+        clients, request = _clients_of(ctx.request_context), ctx.request_context
         try:
-            ran, restarted, links = await client.run(code, timeout, ctx.report_progress)
+            ran, links = await clients.run(request, code, timeout, ctx.report_progress)
         except (OSError, RuntimeError) as error:
             raise ToolError(str(error)) from error
-        return tool_result(ran, restarted, max_chars, links)
+        return tool_result(ran, max_chars, links)
 
     async def reset_python(ctx: Context[Any, Any]) -> str:
         try:
-            await _clients_of(ctx.request_context).of(ctx.request_context).reset()
+            await _clients_of(ctx.request_context).reset(ctx.request_context)
         except (OSError, RuntimeError) as error:
             raise ToolError(str(error)) from error
         return "A fresh session has begun."
@@ -159,81 +159,6 @@ def server(
     hints = ToolAnnotations(title="Forget variables", read_only_hint=False, open_world_hint=False)
     made.add_tool(reset_python, AGAIN, description=RESET, annotations=hints)
     return made
-
-
-class _Client:
-    """The session of a client, which is opened by its first call."""
-
-    def __init__(self, opens: Opens) -> None:
-        self._opens = opens
-        self._stack = contextlib.ExitStack()
-        self._session: Session | None = None
-        self._one_at_a_time = asyncio.Lock()
-        #: Held while the session is opened, which its end waits for.
-        self._opening = threading.Lock()
-        self._is_closed = False
-        #: True if no step ran since it was begun anew.
-        self._was_reset = False
-        self.files = ChangedFiles()
-
-    async def run(
-        self, code: str, timeout: float | None, report: Report
-    ) -> tuple[Result, bool, list[ResourceLink]]:
-        """Run a step.
-
-        Return whether names of earlier ones were lost before, and links to changed files, too.
-        """
-        async with self._one_at_a_time:
-            # Not broken off: a session that is opened is closed later.
-            session, restarted = await anyio.to_thread.run_sync(self._ready)
-            restarted, self._was_reset = restarted or self._was_reset, False
-            if timeout is not None and session.timeout is not None:
-                timeout = min(timeout, session.timeout)
-            ran = await _ran(session, code, timeout, report)
-            links = await anyio.to_thread.run_sync(self.files.note, session, ran)
-            return ran, restarted, links
-
-    async def reset(self) -> None:
-        """Begin anew; a session that is not opened yet is new."""
-        async with self._one_at_a_time:
-            if self._session is not None:
-                await anyio.to_thread.run_sync(self._session.reset)
-                self._was_reset = True
-
-    async def read(self, uri: str) -> ReadResourceResult | None:
-        session = self._session
-        if session is None:
-            return None
-        return await anyio.to_thread.run_sync(self.files.read, session, uri)
-
-    def _ready(self) -> tuple[Session, bool]:
-        """The session, able to run a step; and whether it had to begin anew for that."""
-        session = self._session
-        if session is None:
-            with self._opening:
-                if self._is_closed:
-                    raise RuntimeError("the session is closed")
-                session = self._session = self._stack.enter_context(self._opens())
-            return session, False
-        # Its process may have ended, or a step may run that could not be interrupted.
-        with contextlib.suppress(RuntimeError):
-            session.names  # noqa: B018
-            return session, False
-        with contextlib.suppress(RuntimeError):
-            session.undo()
-            return session, False
-        session.reset()
-        return session, True
-
-    async def close(self) -> None:
-        """End the session, with the step that runs."""
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._close)
-
-    def _close(self) -> None:
-        with self._opening:
-            self._is_closed = True
-            self._stack.close()
 
 
 async def _ran(session: Session, code: str, timeout: float | None, report: Report) -> Result:
@@ -276,38 +201,74 @@ class _Clients:
     """The sessions of the clients: one for a connection, one for each session over HTTP."""
 
     def __init__(self, opens: Opens, most: int | None) -> None:
-        self._opens = opens
+        self._sessions = SessionManager(lambda _: opens())
         self._most = most
-        self._of: dict[str | None, _Client] = {}
+        #: The files that code of each client changed.
+        self._files: dict[str, ChangedFiles] = {}
 
-    def known(self, ctx: ServerRequestContext[Any, Any]) -> _Client | None:
-        """The client of a request, if it has run code."""
-        return self._of.get(None if ctx.request is None else ctx.request.headers.get(SESSION))
+    async def run(
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        code: str,
+        timeout: float | None,
+        report: Report,
+    ) -> tuple[Result, list[ResourceLink]]:
+        """Run a step in the session of a client, which its first call opens."""
+        key = self._known(ctx)
+        async with self._sessions.asession(key) as session:
+            if timeout is not None and session.timeout is not None:
+                timeout = min(timeout, session.timeout)
+            ran = await _ran(session, code, timeout, report)
+            links = await in_thread(partial(self._files[key].note, session, ran))
+            return ran, links
 
-    def of(self, ctx: ServerRequestContext[Any, Any]) -> _Client:
-        request = ctx.request
-        key = None if request is None else request.headers.get(SESSION)
-        if request is not None and key is None:
+    async def reset(self, ctx: ServerRequestContext[Any, Any]) -> None:
+        """Begin anew, which the next result tells."""
+        async with self._sessions.asession(self._known(ctx)) as session:
+            await in_thread(session.reset)
+            session._restarted = "anew", {}
+
+    def listed(self, ctx: ServerRequestContext[Any, Any]) -> list[Resource]:
+        """The files that code of a client changed."""
+        files = self._files.get(self._key(ctx))
+        return [] if files is None else files.listed()
+
+    async def read(
+        self, ctx: ServerRequestContext[Any, Any], uri: str
+    ) -> ReadResourceResult | None:
+        key = self._key(ctx)
+        files, session = self._files.get(key), self._sessions._session_of(key)
+        if files is None or session is None:
+            return None
+        return await in_thread(partial(files.read, session, uri))
+
+    def _key(self, ctx: ServerRequestContext[Any, Any]) -> str:
+        """The key of a client; empty if it has no session over HTTP."""
+        return "the client" if ctx.request is None else ctx.request.headers.get(SESSION) or ""
+
+    def _known(self, ctx: ServerRequestContext[Any, Any]) -> str:
+        key = self._key(ctx)
+        if not key:
             raise ToolError("run_python needs a server that keeps sessions: stateless_http=False")
-        client = self._of.get(key)
-        if client is None:
-            if self._most is not None and len(self._of) >= self._most:
+        if key not in self._files:
+            if self._most is not None and len(self._files) >= self._most:
                 raise ToolError(FULL.format(self._most))
-            client = self._of[key] = _Client(self._opens)
-            if key is not None:
+            self._files[key] = ChangedFiles()
+            if ctx.request is not None:
                 # The client's connection, which the SDK hands to no tool otherwise.
                 connection: Any = getattr(ctx.session, "_connection")  # noqa: B009
                 connection.exit_stack.push_async_callback(self._end, key)
-        return client
+        return key
 
     async def _end(self, key: str) -> None:
-        client = self._of.pop(key, None)
-        if client is not None:
-            await client.close()
+        """End the session of a client, with the step that runs."""
+        with anyio.CancelScope(shield=True):
+            await in_thread(partial(self._sessions.remove, key))
+        self._files.pop(key, None)
 
     async def close(self) -> None:
-        for client in list(self._of.values()):
-            await client.close()
+        with anyio.CancelScope(shield=True):
+            await in_thread(self._sessions.close)
 
 
 #: The clients of the servers of this process.
@@ -360,17 +321,15 @@ async def _with_files(ctx: ServerRequestContext[Any, Any], call_next: CallNext) 
     uri = str((ctx.params or {}).get("uri"))
     if ctx.method == "resources/list":
         found = await call_next(ctx)
-        client = _clients_of(ctx).known(ctx)
-        if client is not None and isinstance(found, dict):
+        own = [
+            one.model_dump(by_alias=True, exclude_none=True) for one in _clients_of(ctx).listed(ctx)
+        ]
+        if own and isinstance(found, dict):
             # It is on its way to the client already.
-            own = [
-                one.model_dump(by_alias=True, exclude_none=True) for one in client.files.listed()
-            ]
             found = {**found, "resources": [*found["resources"], *own]}
         return found
     if ctx.method == "resources/read" and uri.startswith(FILES):
-        client = _clients_of(ctx).known(ctx)
-        read = None if client is None else await client.read(uri)
+        read = await _clients_of(ctx).read(ctx, uri)
         if read is None:
             why = "there is no such file of a call of run_python: it is gone, a link, or too large"
             raise MCPError(code=INVALID_PARAMS, message=why, data={"uri": uri})

@@ -284,9 +284,9 @@ def sandbox_rules(options: argparse.Namespace) -> tuple[Policy, "Limits"]:
 
 def open_sandbox(rules: tuple[Policy, "Limits"], line: str = "", **more: Any) -> "Sandbox":
     """Start a sandbox whose denials name options to add to a line; its own hints are for Python."""
-    from ..sandbox.host.process import SandboxError
     from ..sandbox.host.sandbox import Sandbox
     from ..sandbox.host.setup import PREFER
+    from ..sessions.errors import SandboxError
 
     try:
         sandbox = Sandbox(*rules, **more)

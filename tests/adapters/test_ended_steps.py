@@ -6,7 +6,6 @@ import threading
 
 import pytest
 from programs import printed
-from waiting import until
 
 from fastaudit_rs import Policy, SandboxError
 from fastaudit_rs.adapters.steps import Steps, as_data, described
@@ -99,17 +98,16 @@ def test_a_step_that_runs_on_keeps_its_thread():
     def run_on(seconds):
         threading.Timer(0.1, session.interrupt).start()
         message = steps.run(f"time.sleep({seconds})").error.message
-        assert "runs on: the next step begins anew" in message
+        assert "was undone: it runs on" in message
 
     with POLICY.session() as session:
         steps = Steps(session)
         steps.run("import time\nx = 1")
-        run_on(1)
-        assert until(lambda: session._guest.job is None)
+        run_on(2)
         assert steps.run("x").value == 1
-        run_on(5)
+        run_on(2)
         assert steps.run("2").value == 2
-        assert "NameError" in steps.run("x").for_model()
+        assert steps.run("x").value == 1
     with pytest.raises(RuntimeError, match="closed"):
         steps.run("1")
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fastaudit_rs import Policy
+from fastaudit_rs import Policy, SessionManager
 
 pytest.importorskip("langchain")
 pytest.importorskip("langgraph")
@@ -219,3 +219,60 @@ def test_wrong_arguments():
         python_tool(POLICY, no_such=1)
     with pytest.raises(ValueError, match="place must be"):
         python_tool(POLICY, "there")
+
+
+def thread(id):
+    return {"configurable": {"thread_id": id}}
+
+
+def test_each_thread_has_its_own_names(make):
+    tool = make(tools={"price": lambda item: 3.5})
+    tool.invoke({"code": "x = price('tea')"}, thread("a"))
+    assert "NameError" in tool.invoke({"code": "x"}, thread("b"))
+    assert "NameError" in asyncio.run(tool.ainvoke({"code": "x"}))
+    assert asyncio.run(tool.ainvoke({"code": "x"}, thread("a"))) == "value:\n3.5"
+    tool.invoke({"code": "x = 7"}, thread(7))
+    assert tool.invoke({"code": "x"}, thread("7")) == "value:\n7"
+    tool.sessions.remove("a")
+    assert "NameError" in tool.invoke({"code": "x"}, thread("a"))
+    with pytest.raises(RuntimeError, match="each thread has a session of its own"):
+        tool.session
+
+
+def test_agents_of_one_tool_keep_their_threads_apart(make):
+    tool = make()
+    checkpointer = InMemorySaver()
+
+    def ask(id, *codes):
+        script = iter([*map(calls, codes), AIMessage("Done.")])
+        agent = create_agent(Scripted(messages=script), [tool], checkpointer=checkpointer)
+        state = agent.invoke({"messages": [("user", "Go on.")]}, thread(id))
+        return answers(state)[-1].content
+
+    ask("anna", "secret = 'of anna'")
+    ask("ben", "secret = 'of ben'")
+    assert ask("anna", "secret") == "value:\n'of anna'"
+    assert ask("ben", "secret") == "value:\n'of ben'"
+
+
+def test_a_manager_of_the_host():
+    store = {}
+
+    def double(n: int) -> int:
+        """Double it."""
+        return 2 * n
+
+    def made():
+        return SessionManager(lambda key: POLICY.session(), store=store)
+
+    for codes in (["x = double(4)"], ["x", "double(x)"]):
+        with made() as sessions:
+            tool = python_tool(sessions, tools={"double": double})
+            assert "- double(n: int) -> int: Double it." in tool.description
+            told = [tool.invoke({"code": code}, thread("a")) for code in codes]
+            tool.close()
+            assert sessions.list() == ["a"]
+    assert told[0].startswith("session:\nThe session was restored")
+    assert told[0].endswith("value:\n8") and told[1] == "value:\n16"
+    with pytest.raises(TypeError, match="a manager makes its sessions"):
+        python_tool(made(), timeout=3)

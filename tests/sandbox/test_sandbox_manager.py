@@ -3,6 +3,7 @@
 import asyncio
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sandboxes import LOOSE
@@ -42,6 +43,22 @@ class TestSessions:
         with pytest.raises(RuntimeError, match="closed"):
             session.run("1")
 
+    def test_an_environment_has_one_session(self, manager):
+        tools = {"twice": lambda a: 2 * a}
+        manager.create("one")
+        manager.create("two")
+        with manager.session("one", tools=tools) as session:
+            session.run("x = twice(2)")
+            assert manager.session("one") is session
+            assert manager.session("one", tools=tools) is session
+            assert (session.id, manager.session("two").id) == ("one", "two")
+            with pytest.raises(ValueError, match="'one' has a session with other arguments"):
+                manager.session("one", timeout=3)
+        other = manager.session("one", timeout=3)
+        assert other.names == [] and manager.session("one") is other
+        with ThreadPoolExecutor(5) as threads:
+            assert len({*threads.map(manager.session, ["two"] * 5)}) == 1
+
     def test_what_is_accepted(self, manager):
         with pytest.raises(KeyError, match="there is no environment 'one'"):
             manager.session("one")
@@ -69,6 +86,23 @@ class TestEnvironments:
             manager.run("one", "1")
         manager.create("one")
         assert manager["one"].list_files() == []
+
+    def test_one_that_is_removed_or_closed_is_made_again(self, manager):
+        first = manager.create("one")
+        session = manager.session("one")
+        with pytest.raises(ValueError, match=r"'one' already: remove\('one'\) it"):
+            manager.create("one")
+        manager.remove("one")
+        assert manager.list() == [] and not first.directory.exists()
+        with pytest.raises(RuntimeError, match="closed"):
+            session.run("1")
+        with pytest.raises(KeyError, match="there is no environment 'one'"):
+            manager.remove("one")
+        second = manager.create("one")
+        manager.run("one", "1")
+        second.close()
+        assert manager.create("one") is not second
+        assert manager.run("one", "1").success and len(manager.history("one")) == 1
 
     @pytest.mark.slow
     def test_each_has_its_own(self, manager):

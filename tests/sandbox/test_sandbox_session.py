@@ -238,8 +238,11 @@ class TestEnds:
             closing = session.close if what == "session" else sandbox.close
             timer = threading.Timer(0.3, closing)
             timer.start()
-            with pytest.raises(RuntimeError, match=f"the {what} was closed meanwhile"):
-                session.run(STUBBORN)
+            if what == "session":
+                assert session.run(STUBBORN).killed_by == "interrupt"
+            else:
+                with pytest.raises(RuntimeError, match="the sandbox was closed meanwhile"):
+                    session.run(STUBBORN)
             timer.join()
             assert gone(of(sandbox))
 

@@ -469,9 +469,9 @@ def test_finalizers_of_a_step_that_was_given_up_are_guarded(out, tmp_path):
             "        except OSError: pass\na = A()\n"
         )
         waits = f"while not os.path.exists({str(go_on)!r}):\n    try: time.sleep(0.01)\n    "
+        thread = session._guest._thread
         ran = session.run(waits + "except KeyboardInterrupt: pass", timeout=0.05)
         assert ran.killed_by == "wall_seconds"
-        thread = session._guest._thread
         session.reset()
         go_on.touch()
         thread.join(10)

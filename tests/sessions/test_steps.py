@@ -500,6 +500,21 @@ def test_a_closed_session_runs_nothing(make):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_async", [False, True])
+def test_close_ends_the_step_that_runs(make, is_async):
+    session = make()
+    code = "print('begun')\nwhile True: pass"
+    timer = threading.Timer(0.5, session.close)
+    timer.start()
+    ran = asyncio.run(session.arun(code)) if is_async else session.run(code)
+    assert (ran.killed_by, ran.error.kind) == ("interrupt", "KeyboardInterrupt")
+    assert (ran.stdout, ran.success) == ("begun\n", False)
+    timer.join()
+    with pytest.raises(RuntimeError, match="^the session is closed$"):
+        session.run("1")
+
+
+@pytest.mark.slow
 def test_a_session_runs_one_step_at_a_time(session, place):
     thread = threading.Thread(target=session.run, args=("import time\ntime.sleep(0.5)",))
     thread.start()

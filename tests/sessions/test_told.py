@@ -1,9 +1,13 @@
 """A result of a step in words for a model, and steps under a policy that denies imports."""
 
 import contextlib
+import copy
+import dataclasses
 import json
+import pickle
 import re
 import textwrap
+from dataclasses import replace
 
 import pytest
 
@@ -242,3 +246,33 @@ def test_tools_of_a_step_take_back_their_names(session):
 def test_a_value_that_has_no_text(session):
     """Python writes no numbers of so many digits."""
     assert "digits" in session.run("10**5000").for_model()
+
+
+def test_what_the_host_alone_may_do_is_not_told():
+    message = "the step ended its process (exit status 0): reset() starts another, undo() goes back"
+    ran = replace(RAN, returncode=-9, error=Error("SystemExit", message))
+    assert ran.for_model() == "error:\nSystemExit: the step ended its process (exit status 0)"
+
+
+def test_a_result_as_data(session):
+    code = "try: open('/srv/a', 'w')\nexcept OSError: pass\n"
+    code += "class A:\n    def _repr_png_(self): return b'\\x89PNG\\r\\n\\x1a\\n'\n"
+    code += "display(A())\n(1, {'a': [None]})"
+    ran = session.run(code)
+    told = json.loads(ran.to_json())
+    assert told == ran.to_dict()
+    assert list(told) == [field.name for field in dataclasses.fields(Result)]
+    assert told["value"] == [1, {"a": [None]}] and told["returncode"] == 0
+    assert [denied["path"] for denied in told["violations"]] == ["/srv/a"]
+    assert [shown["image/png"] for shown in told["display"]] == ["iVBORw0KGgo="]
+    session.run("raise ValueError(chr(0xD800))").to_json().encode()
+    assert session.run("float('nan')").to_dict()["value"] == "nan"
+    assert session.run("{(1, 2): 3}").to_dict()["value"] == "{(1, 2): 3}"
+    failed = session.run("1 / 0").to_dict()["error"]
+    assert (failed["kind"], failed["line"]) == ("ZeroDivisionError", 1)
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_session_says_how_it_is_kept(session, copied):
+    with pytest.raises(TypeError, match=r"a session cannot be pickled or copied: save\(to\) keeps"):
+        copied(session)

@@ -18,11 +18,11 @@ from typing import Any
 from ... import Policy
 from ..._native import _governing
 from ...results import Result
+from ...sessions.errors import SandboxError
 from ..limits import keep, limit_of
 from ..wire import REPORT, Job
 from . import network as sandbox_network
 from .files import Disk
-from .process import SandboxError
 from .run import told
 from .runner import RunRequest, SandboxConfig
 from .setup import Setup, existing

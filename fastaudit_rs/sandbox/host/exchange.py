@@ -43,6 +43,8 @@ class Exchange(ProcessWatch):
         self._kill_at = self._interrupt_at = math.inf
         self._lock = threading.Lock()
         self._is_over = self._was_interrupted = False
+        #: The copies that are kept once there is another one.
+        self.most_copies: int | None = None
         self.violations: list[AuditDenied] = []
         self._denials_left = REPORT
         #: True if it had to be killed.
@@ -105,9 +107,11 @@ class Exchange(ProcessWatch):
                 return self.calls.obey(head, body)
         elif kind == "copied":
             process, number = head.get("process"), head.get("number")
-            for copy in self.process.copies:
+            for copy in list(self.process.copies):
                 if copy.process is None and copy.step == number and type(process) is int:
                     copy.process = process if process < 1 << 31 else -1
+                    # Not before: a process that has ended makes none.
+                    self.process.keep(self.most_copies)
         elif kind == "denied" and len(self.violations) < DENIALS and size <= self._denials_left:
             self._denials_left -= size
             with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):

@@ -8,8 +8,8 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 from ... import AuditDenied, Policy
 from ..._keywords import checked
@@ -29,6 +29,18 @@ if TYPE_CHECKING:
     from .session import SandboxSession
 
 
+#: The arguments of a session that is given none.
+USUAL: dict[str, object] = {
+    "tools": None,
+    "timeout": None,
+    "undo_depth": 1,
+    "snapshots": SNAPSHOTS,
+    "calls": CALLS,
+    "on_ask": None,
+    "ask_seconds": None,
+}
+
+
 @dataclass(frozen=True)
 class HistoryEntry:
     """One run in an environment, or one step of a session there.
@@ -46,9 +58,15 @@ class HistoryEntry:
     result: Result
 
 
-class _Environment(NamedTuple):
+@dataclass(eq=False)
+class _Environment:
     sandbox: Sandbox
     history: deque[HistoryEntry]
+    session: "SandboxSession | None" = None
+    #: The arguments of the session.
+    options: dict[str, object] = field(default_factory=dict)
+    #: Held while a session is made.
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def noted(
         self, code: str | os.PathLike[str], args: Sequence[str], began: float, result: Result
@@ -106,8 +124,8 @@ class SandboxManager(Closing):
             install=install_of(install),
         )
         self._most = count("history", history)
-        self.begin_anew()
         self._environments: dict[str, _Environment] = {}
+        self.begin_anew()
         self._base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-"))
         self._remove = weakref.finalize(self, remove_own, os.getpid(), self._base)
         copies.note(self)
@@ -115,6 +133,8 @@ class SandboxManager(Closing):
     def begin_anew(self) -> None:
         """Keep the environments, which begin anew themselves."""
         self._lock = threading.Lock()
+        for environment in self._environments.values():
+            environment.lock, environment.session = threading.Lock(), None
 
     @checked("SandboxManager.create")
     def create(
@@ -126,7 +146,8 @@ class SandboxManager(Closing):
             RuntimeError: The manager is closed.
             SandboxError: The kernel cannot hold the policy.
             TypeError: An argument has another type.
-            ValueError: An environment of this name exists, or the policy opens those of others.
+            ValueError: An environment of this name exists whose sandbox is not closed, or the
+                policy opens those of others.
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, not {type(name).__name__}")
@@ -139,8 +160,9 @@ class SandboxManager(Closing):
         with self._lock:
             if not self._remove.alive:
                 raise RuntimeError("the manager is closed")
-            if name in self._environments:
-                raise ValueError(f"there is an environment {name!r} already")
+            there = self._environments.get(name)
+            if there is not None and there.sandbox._remove.alive:
+                raise ValueError(f"there is an environment {name!r} already: remove({name!r}) it")
             sandbox = self._made(own, limits or self._limits, parent=self._base)
             self._environments[name] = _Environment(sandbox, deque(maxlen=self._most))
         return sandbox
@@ -149,10 +171,10 @@ class SandboxManager(Closing):
         policy = absolute(policy, os.path.join(self._base, "own"))
         if policy.write is None:
             raise ValueError("policy opens all environments: write=None")
-        for field in ("write", "read"):
-            for place in getattr(policy, field) or ():
+        for name in ("write", "read"):
+            for place in getattr(policy, name) or ():
                 if os.path.commonpath((place, self._base)) == place:
-                    raise ValueError(f"policy opens all environments: {field} has {place!r}")
+                    raise ValueError(f"policy opens all environments: {name} has {place!r}")
 
     def __repr__(self) -> str:
         names = ", ".join(map(repr, self.list())) or "no environments"
@@ -239,9 +261,10 @@ class SandboxManager(Closing):
         ask_seconds: float | None = None,
         pending_seconds: float | None = None,
     ) -> "SandboxSession":
-        """Make a session in an environment as `Sandbox.session` does; its history has each step.
+        """The session of an environment, made as by `Sandbox.session`; its history has each step.
 
-        The session is closed with the environment. Steps and runs share the directory.
+        Calls give the same session until it is closed. Its id is the name of the environment, with
+        which it is closed too. Steps and runs share the directory.
 
         Example:
             >>> with SandboxManager() as manager:
@@ -256,20 +279,31 @@ class SandboxManager(Closing):
             RuntimeError: The environment is closed meanwhile.
             SandboxError: Its process does not start.
             TypeError: An argument has another type.
-            ValueError: An argument is not accepted.
+            ValueError: An argument is not accepted, or the session that there is was made with
+                others.
         """
+        options: dict[str, Any] = {
+            "tools": tools,
+            "timeout": timeout,
+            "undo_depth": undo_depth,
+            "snapshots": snapshots,
+            "calls": calls,
+            "on_ask": on_ask,
+            "ask_seconds": ask_seconds,
+        }
         environment = self._environment(name)
-        session = environment.sandbox.session(
-            tools=tools,
-            timeout=timeout,
-            undo_depth=undo_depth,
-            snapshots=snapshots,
-            calls=calls,
-            on_ask=on_ask,
-            ask_seconds=ask_seconds,
-            pending_seconds=pending_seconds,
-        )
-        session._noted = environment.noted
+        with environment.lock:
+            session = environment.session
+            if session is not None and not session.is_closed:
+                if options not in (environment.options, USUAL):
+                    raise ValueError(
+                        f"the environment {name!r} has a session with other arguments: close() it, "
+                        "or leave them out"
+                    )
+                return session
+            session = environment.sandbox.session(id=name, **options)
+            session._noted = environment.noted
+            environment.session, environment.options = session, options
         return session
 
     @checked("SandboxManager.session")
@@ -306,17 +340,26 @@ class SandboxManager(Closing):
         """
         return [*self._environment(name).history]
 
+    def remove(self, name: str) -> None:
+        """Close an environment, with everything in it. Another one may have its name then.
+
+        Raises:
+            KeyError: There is no environment of this name.
+        """
+        environment = self._environment(name)
+        with self._lock:
+            if self._environments.get(name) is environment:
+                del self._environments[name]
+        environment.sandbox.close()
+
     def close(self, name: str | None = None) -> None:
-        """Close an environment, or all of them for good, with everything in them.
+        """Close all environments for good, with everything in them; or `remove` one.
 
         Raises:
             KeyError: There is no environment of this name.
         """
         if name is not None:
-            sandbox = self._environment(name).sandbox
-            with self._lock:
-                self._environments.pop(name, None)
-            sandbox.close()
+            self.remove(name)
             return
         with self._lock:
             environments = [*self._environments.values()]

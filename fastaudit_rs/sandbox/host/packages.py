@@ -13,10 +13,10 @@ import threading
 from typing import Any
 
 from ...sessions.cells import INSTALL
+from ...sessions.errors import SandboxError
 from ..install import Install, name_of, normal, requirement
 from . import copies
 from .files import remove_own
-from .process import SandboxError
 
 #: The packages that one command may name, and the characters of an error that are told.
 MOST, TOLD = 20, 1000

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._native import _hold_sockets, _listeners
 from ...results import Result
+from ...sessions.errors import SandboxError
 from ..limits import Limits, limit_of
 from ..wire import KernelPart, receive, send
 from . import cgroup, copies
@@ -53,10 +54,6 @@ LONGEST = 100
 SAID = 4096
 
 
-class SandboxError(RuntimeError):
-    """A sandbox cannot run code as requested."""
-
-
 @contextlib.contextmanager
 def names_descriptors() -> Iterator[None]:
     """Say what to do where no file can be opened any more."""
@@ -67,10 +64,6 @@ def names_descriptors() -> Iterator[None]:
             raise
         why = descriptors() or "the system has as many files open as it may (fs.file-max)"
         raise SandboxError(f"no file can be opened any more: {why}") from error
-
-
-class ProcessEnded(SandboxError):
-    """The process of a session had ended before it was asked for something."""
 
 
 @dataclass

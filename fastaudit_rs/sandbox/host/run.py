@@ -19,6 +19,7 @@ from ..._native import _json_extent
 from ..._waiting import is_loop_here
 from ...results import Error, Result
 from ...sessions.coroutines import HostLoop
+from ...sessions.errors import SandboxError
 from ...sessions.pieces import Pieces
 from ...sessions.tool_values import Budget
 from ..limits import keep
@@ -28,7 +29,6 @@ from .channel import Broken
 from .decisions import Decisions
 from .egress.asking import HostQuestions
 from .files import Disk
-from .process import SandboxError
 from .runner import CancelToken, RunRequest, SandboxConfig
 from .session_process import Process
 from .setup import WorkerSource

@@ -364,6 +364,7 @@ class Sandbox(Runner):
     def session(
         self,
         *,
+        id: str | None = None,
         tools: Tools | None = None,
         timeout: float | None = None,
         undo_depth: int = 1,
@@ -378,6 +379,7 @@ class Sandbox(Runner):
         Limits hold for each step, but ``cpu_seconds``, which counts all of them.
 
         Args:
+            id: The name under which `Session.save` keeps it in a store; one is made by default.
             tools: Functions of the host for names of the steps, which run with its rights:
                 plain ones in the thread that waits for the step, coroutines in the event loop of
                 `Session.arun`. Arguments and results are data; their time is the step's.
@@ -414,8 +416,11 @@ class Sandbox(Runner):
         with names_descriptors():
             session = SandboxSession(
                 self._config,
-                # The sandbox is there as long as the session is.
-                lambda: self._setup.start(SESSION, undo_depth, asks=on_ask is not None),
+                # The sandbox is there as long as the session is. One copy more is there for a
+                # moment.
+                lambda: self._setup.start(
+                    SESSION, undo_depth and undo_depth + 1, asks=on_ask is not None
+                ),
                 self._files,
                 self._in_flight,
                 tools,
@@ -425,6 +430,7 @@ class Sandbox(Runner):
                 calls,
                 within(on_ask, ask_seconds),
                 pending_seconds,
+                id,
                 {} if self._packages is None else self._packages.tools,
             )
         self._sessions.add(session)

@@ -16,7 +16,7 @@ from ... import AuditDenied
 from ..._rules import rules_for_model
 from ..._waiting import is_loop_here
 from ...results import Error, Result
-from ...sessions.arguments import count, identifier, is_async, seconds, tools_of
+from ...sessions.arguments import count, id_of, identifier, is_async, seconds, tools_of
 from ...sessions.base import (
     BUSY,
     CLOSED,
@@ -27,8 +27,10 @@ from ...sessions.base import (
     Tools,
 )
 from ...sessions.coroutines import HostLoop
+from ...sessions.errors import ProcessEnded, SandboxError
 from ...sessions.pieces import Output, Pieces
 from ...sessions.questions import Questions, asking, asking_async, settled
+from ...sessions.record import parts, reasons
 from ...sessions.tool_values import Budget
 from ...sessions.values import unpack
 from ..limits import KILLED
@@ -41,7 +43,7 @@ from .egress.asking import HostQuestions
 from .exchange import Exchange, outcome
 from .files import Files
 from .guest_files import SandboxFiles
-from .process import ProcessEnded, SandboxError, Worker
+from .process import Worker
 from .review import Change, Review
 from .runner import CancelToken, InFlight, SandboxConfig, check_size
 from .session_process import Process
@@ -75,9 +77,11 @@ class SandboxSession(Session):
         calls: int,
         on_ask: Callable[[AuditDenied], object] | None,
         pending_seconds: float | None,
+        id: str | None,
         own_tools: dict[str, Callable[..., Any]],
     ) -> None:
-        self._questions = questions = Questions(pending_seconds)
+        self.id = id_of(id)
+        self._questions = questions = Questions(pending_seconds, self.id)
         if on_ask is not None:
             ask: Any = on_ask
             on_ask = (asking_async if is_async(ask) else asking)(questions, ask)
@@ -121,6 +125,11 @@ class SandboxSession(Session):
         self._is_foreign = True
         self._busy = threading.Lock()
         self._exchange = None
+
+    @property
+    def is_closed(self) -> bool:
+        """True once it runs nothing any more."""
+        return self._closed
 
     @property
     def _process(self) -> Process:
@@ -266,6 +275,34 @@ class SandboxSession(Session):
         with self._free():
             return self._review.discard()
 
+    def _has_ended(self) -> bool:
+        if self._closed or self._is_foreign or not self._busy.acquire(blocking=False):
+            return False
+        try:
+            self._notice_end()
+            return self._process.status is not None
+        finally:
+            self._busy.release()
+
+    def _saved(self) -> bytes:
+        with self._free():
+            answer, body = self._asked("save")
+        if "failed" in answer:
+            raise TypeError(str(answer["failed"]))
+        try:
+            parts(body)
+        except ValueError as error:
+            raise SandboxError(f"the session's process gave a malformed record: {error}") from None
+        return bytes(body)
+
+    def _loaded(self, body: bytes) -> dict[str, str]:
+        with self._free():
+            _, told = self._asked("load", body, tools=self._told, given=[])
+        try:
+            return reasons(unpack(told, arrays=False))
+        except ValueError as error:
+            raise SandboxError(f"the session's process gave a malformed answer: {error}") from None
+
     def reset(self) -> None:
         with self._free():
             process = self._process
@@ -335,7 +372,6 @@ class SandboxSession(Session):
         self._closed = True
         if self._is_foreign:
             return
-        self._cancel.cancel("the session was closed meanwhile")
         exchange = self._exchange
         if exchange is not None:
             exchange.stop("interrupt", 0)
@@ -365,7 +401,13 @@ class SandboxSession(Session):
                 self._told = told(self._tools)
             self._steps += 1
             request.has_begun = True
-            asked = self._questions.begin(request.code, request.variables, request.granted)
+            asked = self._questions.begin(
+                request.code,
+                request.variables,
+                request.granted,
+                request.stdin,
+                may_wait=request.command is None,
+            )
             began, begun = time.time(), time.monotonic()
             process = self._process
             worker = process.worker
@@ -374,21 +416,11 @@ class SandboxSession(Session):
                 exchange = self._exchanged(limit)
                 exchange.pieces = None if on_output is None else Pieces(on_output)
                 exchange.questions = self._host_questions
-                exchange.calls = Calls(
-                    process.channel,
-                    self._tools,
-                    loop,
-                    self._budget,
-                    self._on_ask,
-                    exchange.stop,
-                    exchange.is_stopped,
-                    is_held_up,
-                )
-                place = None
+                exchange.calls = self._calls_of(exchange, loop, is_held_up)
+                place = copy = None
                 if self._undo_depth:
-                    while len(process.copies) >= self._undo_depth:
-                        process.drop(process.copies[0])
-                    place = process.copied(exchange.number)
+                    exchange.most_copies = self._undo_depth
+                    place, copy = process.copied(exchange.number), process.copies[-1]
                 step = encode(
                     "step",
                     b"".join((request.variables, given or b"", code)),
@@ -405,6 +437,9 @@ class SandboxSession(Session):
                 finally:
                     if asked.is_over and process.copies and not exchange.was_undone:
                         exchange.was_undone = process.go_back()
+            if copy is not None and copy.process is None and exchange.killed_by is None:
+                # It had ended before, and had just not told so.
+                self._check_process()
             if asked.raised is not None:
                 raise asked.raised
             result = settled(self._result(exchange), asked)
@@ -415,6 +450,24 @@ class SandboxSession(Session):
             if self._noted is not None:
                 self._noted(request.code, (), began, result)
         return result
+
+    def _calls_of(
+        self,
+        exchange: Exchange,
+        loop: Callable[[], asyncio.AbstractEventLoop],
+        is_held_up: bool = False,
+    ) -> Calls:
+        """The calls of tools that code makes meanwhile."""
+        return Calls(
+            self._process.channel,
+            self._tools,
+            loop,
+            self._budget,
+            self._on_ask,
+            exchange.stop,
+            exchange.is_stopped,
+            is_held_up,
+        )
 
     def _copy(self, number: int) -> None:
         """Have the process make a copy of itself that waits, a snapshot of this number."""
@@ -435,11 +488,15 @@ class SandboxSession(Session):
             with self._free():
                 self._process.forget(number)
 
-    def _asked(self, kind: str, **told: Any) -> tuple[dict[str, Any], memoryview]:
+    def _asked(
+        self, kind: str, body: bytes = b"", **told: Any
+    ) -> tuple[dict[str, Any], memoryview]:
         self._check_process()
         exchange = self._exchanged(self._seconds)
+        if kind == "load":
+            exchange.calls = self._calls_of(exchange, self._loop)
         place = self._process.copied(exchange.number) if kind == "copy" else None
-        driven(self._watch(exchange, encode(kind, number=exchange.number, **told), place))
+        driven(self._watch(exchange, encode(kind, body, number=exchange.number, **told), place))
         if exchange.answer is None:
             why = exchange.broken or "it ended, or took too long"
             raise SandboxError(f"the session's process gave no answer: {why}: {self._ways()}")
@@ -493,10 +550,12 @@ class SandboxSession(Session):
         cancelled: threading.Event | None = None,
     ) -> Steps[None]:
         """Send a message, with the place of a copy, and watch until the answer is there."""
-        with self._in_flight.running(self._cancel):
+        with self._unless_closed(), self._in_flight.running(self._cancel):
             self._exchange = exchange
             try:
-                if cancelled is not None and cancelled.is_set():
+                if self._closed:
+                    exchange.stop("interrupt", 0)
+                elif cancelled is not None and cancelled.is_set():
                     exchange.stop("interrupt")
                 self._process.channel.send(message, place)
                 yield exchange
@@ -505,6 +564,15 @@ class SandboxSession(Session):
                 exchange.finish()
                 if exchange.was_killed and exchange.killed_by is not None:
                     exchange.was_undone = self._process.go_back()
+
+    @contextlib.contextmanager
+    def _unless_closed(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            # Its process was taken away from it.
+            if not self._closed:
+                raise
 
     def _result(self, exchange: Exchange) -> Result:
         process, killed_by = self._process, exchange.killed_by
@@ -523,6 +591,9 @@ class SandboxSession(Session):
         )
         if exchange.answer is not None:
             return replace(result, **outcome(*exchange.answer))
+        if self._closed:
+            error = Error("KeyboardInterrupt", "the session was closed")
+            return replace(result, killed_by="interrupt", error=error)
         if exchange.was_killed and killed_by in KILLED:
             kind, message = KILLED[killed_by]
             lost = f"its process was killed: {self._ways()}"

@@ -124,6 +124,11 @@ class Process:
         self.copies.append(Copy(Channel(connection), step))
         return other
 
+    def keep(self, most: int | None) -> None:
+        """Let go of the oldest copies, if there are more."""
+        while most is not None and len(self.copies) > most:
+            self.drop(self.copies[0])
+
     def drop(self, copy: Copy) -> None:
         self.copies.remove(copy)
         copy.channel.close()

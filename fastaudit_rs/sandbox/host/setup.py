@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 from ... import Network, Policy
 from ..._native import _governing
 from ...confined import USERS, needed
+from ...sessions.errors import SandboxError
 from ..limits import Limits
 from . import copies, network as sandbox_network
 from .calls import MODULES
 from .metadata import Metadata
-from .process import Confinement, SandboxError, Worker
+from .process import Confinement, Worker
 from .runner import CancelToken, SandboxConfig
 
 if TYPE_CHECKING:

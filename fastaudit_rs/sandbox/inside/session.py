@@ -115,6 +115,11 @@ class _Steps:
             self._channel.send("answer", pack(self._steps.named()), number=number)
         elif head["kind"] == "get":
             self._get(head["name"], number)
+        elif head["kind"] == "save":
+            self._answer(number, self._steps.record)
+        elif head["kind"] == "load":
+            self._take_tools(head)
+            self._answer(number, lambda: pack(self._steps.revive(body)))
         else:
             self._channel.send("answer", number=number)
 
@@ -151,12 +156,7 @@ class _Steps:
 
     def _step(self, head: dict[str, Any], body: memoryview, number: int) -> None:
         self._denials = 0
-        for told in head["tools"]:
-            name = told["name"]
-            # A step may have given the name to something else; tools of this one take it back.
-            if name in head["given"] or self._tools.get(name) != told:
-                self._tools[name] = told
-                self._names[name] = self._steps.own[name] = HostTool(self._channel, told)
+        self._take_tools(head)
         size = head["stdin"]
         rest, code = _cut(body, head["code"])
         variables, given = _cut(rest, size or 0)
@@ -201,17 +201,29 @@ class _Steps:
             shown=len(shown),
         )
 
+    def _take_tools(self, head: dict[str, Any]) -> None:
+        for told in head["tools"]:
+            name = told["name"]
+            # A step may have given the name to something else; tools of this one take it back.
+            if name in head["given"] or self._tools.get(name) != told:
+                self._tools[name] = told
+                self._names[name] = self._steps.own[name] = HostTool(self._channel, told)
+
     def _get(self, name: str, number: int) -> None:
         if name not in self._names:
             self._channel.send("answer", number=number, missing=True)
             return
+        self._answer(number, lambda: packed_value(self._names[name], name))
+
+    def _answer(self, number: int, work: Callable[[], bytes]) -> None:
+        """Answer with bytes, or with the reason that there are none."""
         try:
             self._channel.interruptible = True
             try:
-                value = packed_value(self._names[name], name)
+                data = work()
             finally:
                 self._channel.interruptible = False
         except BaseException as error:
             self._channel.send("answer", number=number, failed=message(error, 1000))
             return
-        self._channel.send("answer", value, number=number)
+        self._channel.send("answer", data, number=number)

@@ -1,0 +1,405 @@
+"""Sessions by key, for hosts with many users."""
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
+from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager
+from functools import partial
+
+from .._keywords import checked
+from ..results import Result
+from .arguments import count, seconds
+from .base import Closing, Session, Tools
+from .pieces import Output
+from .queued import QueuedSession, Shut, log
+from .store import Store
+from .turns import Turns, in_thread
+
+#: The seconds between two interrupts of steps that run as the manager is closed.
+AGAIN = 0.1
+
+#: The seconds between two looks for what is idle, at the least.
+LEAST = 0.02
+
+#: Makes the session of a key: a session, or a context manager that gives one, and closes it.
+Make = Callable[[str], AbstractContextManager[Session]]
+
+
+@checked("SessionManager")
+class SessionManager(Closing):
+    """Sessions by key: that of a user, of a conversation, of a thread of LangGraph.
+
+    A session is made when its key is first used. Steps of a key run one after another, in the order
+    in which they were asked for, from threads and event loops; those of others run side by side. A
+    session whose process ends is replaced; `Result.restarted` tells so, and what is lost.
+
+    Args:
+        make: A function that gets the key, and makes a session; or a context manager that gives
+            one, such as a sandbox with its session.
+        store: A mutable mapping from keys to records, such as `DirectoryStore`. A session that is
+            closed is saved there, but for one that is removed; it is loaded when the key comes
+            back.
+        autosave: True to save after each step, for the case that this process ends.
+        idle_seconds: The seconds without a step after which a session is saved and closed.
+        max_sessions: The number of open sessions. Where another one is needed, the one that was
+            used least recently is saved and closed; if all run steps, it waits.
+
+    Raises:
+        TypeError: An argument has another type.
+        ValueError: An argument has a wrong value.
+
+    Example:
+        >>> with SessionManager(lambda user: Policy().session(timeout=60)) as sessions:
+        ...     ran = sessions.run("anna", "x = 6")
+        ...     sessions.run("anna", "x * 7").value, sessions.run("ben", "x").error.kind
+        (42, 'NameError')
+    """
+
+    def __init__(
+        self,
+        make: Make,
+        *,
+        store: Store | None = None,
+        autosave: bool = False,
+        idle_seconds: float | None = None,
+        max_sessions: int | None = None,
+    ) -> None:
+        if not callable(make):
+            raise TypeError(f"make must be a function of the key, not {type(make).__name__}")
+        if store is not None and not isinstance(store, MutableMapping):
+            kind = type(store).__name__
+            raise TypeError(f"store must be a mutable mapping, not {kind}: write DirectoryStore(…)")
+        if autosave and store is None:
+            raise ValueError("autosave needs store=")
+        self._make = make
+        self._store, self._autosave = store, bool(autosave)
+        self._idle = seconds("idle_seconds", idle_seconds)
+        self._most = None if max_sessions is None else count("max_sessions", max_sessions, 1)
+        self._is_closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._of: dict[str, QueuedSession] = {}
+        self._room = None if self._most is None else _Room(self._most, self)
+        #: Set to have the thread look that closes what is idle.
+        self._wake = threading.Event()
+        self._watches = False
+
+    def __repr__(self) -> str:
+        number = len(self.list())
+        state = "closed" if self._is_closed else f"{number} session{'' if number == 1 else 's'}"
+        return f"<SessionManager: {state}>"
+
+    def list(self) -> "list[str]":
+        """The keys of the sessions that are open, in the order in which they were opened."""
+        with self._lock:
+            return [key for key, one in self._of.items() if one.session is not None]
+
+    @checked("SessionManager.run")
+    def run(
+        self,
+        key: str,
+        code: str,
+        *,
+        variables: Mapping[str, object] | None = None,
+        tools: Tools | None = None,
+        timeout: float | None = None,
+        stdin: str | bytes | None = None,
+        on_output: Callable[[Output], object] | None = None,
+    ) -> Result:
+        """Run a step in the session of a key as `Session.run` does, after those asked for before.
+
+        Raises:
+            RuntimeError: The manager is closed, the key was removed meanwhile, or a step of the
+                key is what calls this.
+            SandboxError: The session cannot be made.
+            TypeError: An argument has another type.
+            ValueError: An argument has a wrong value, or what the store has is no record.
+        """
+        with self._turn(key) as (one, session):
+            return one.step(
+                session,
+                code,
+                variables=variables,
+                tools=tools,
+                timeout=timeout,
+                stdin=stdin,
+                on_output=on_output,
+            )
+
+    @checked("SessionManager.run")
+    async def arun(
+        self,
+        key: str,
+        code: str,
+        *,
+        variables: Mapping[str, object] | None = None,
+        tools: Tools | None = None,
+        timeout: float | None = None,
+        stdin: str | bytes | None = None,
+        on_output: Callable[[Output], object] | None = None,
+    ) -> Result:
+        """Run a step as `run` does, without stopping the event loop. Cancelling interrupts it."""
+        async with self._async_turn(key) as (one, session):
+            return await one.async_step(
+                session,
+                code,
+                variables=variables,
+                tools=tools,
+                timeout=timeout,
+                stdin=stdin,
+                on_output=on_output,
+            )
+
+    @contextlib.contextmanager
+    def session(self, key: str) -> Iterator[Session]:
+        """Have the session of a key, which nobody else uses meanwhile: for its names, or a stream.
+
+        Example:
+            >>> with SessionManager(lambda user: Policy().session()) as sessions:
+            ...     with sessions.session("anna") as session:
+            ...         ran = session.run("x = 6")
+            ...         session.get("x")
+            6
+
+        Raises:
+            RuntimeError: As `run`.
+        """
+        with self._turn(key) as (_, session):
+            yield session
+
+    @contextlib.asynccontextmanager
+    async def asession(self, key: str) -> AsyncIterator[Session]:
+        """The same for ``async with``."""
+        async with self._async_turn(key) as (_, session):
+            yield session
+
+    def interrupt(self, key: str) -> bool:
+        """End the step of a key that runs; see `Session.interrupt`."""
+        session = self._session_of(key)
+        return session is not None and session.interrupt()
+
+    def _session_of(self, key: str) -> Session | None:
+        """The session of a key, if it is open; somebody may use it."""
+        with self._lock:
+            one = self._of.get(key)
+        return None if one is None else one.session
+
+    def remove(self, key: str) -> None:
+        """Close the session of a key, with the step that runs, and forget what was saved of it.
+
+        Steps that wait raise `RuntimeError`. A key that comes back begins anew. Nothing happens if
+        there is none.
+        """
+        with self._lock:
+            one = self._of.get(key)
+        if one is not None:
+            one.close(f"the session of {key!r} was removed meanwhile")
+            if not one.is_mine:
+                # Whoever used it saves nothing any more.
+                with one.turns.turn():
+                    pass
+        if self._store is not None:
+            self._store.pop(key, None)
+        if one is not None:
+            self._forget(key, one)
+
+    def close(self) -> None:
+        """Interrupt steps that run, save all sessions if there is a store, and close them.
+
+        Raises:
+            OSError: A record cannot be written; all sessions are closed all the same.
+        """
+        self._is_closed = True
+        self._wake.set()
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            every = list(self._of.items())
+        failed: Exception | None = None
+        for key, one in every:
+            one.closed = one.closed or "the manager is closed"
+            self.interrupt(key)
+        for key, one in every:
+            if one.is_mine:
+                one.close()
+                continue
+            turn = one.turns.ask()
+            while not wait([turn], AGAIN).done:
+                # It was being opened, or its step had not begun.
+                self.interrupt(key)
+            try:
+                one.shut()
+            except Exception as error:
+                failed = failed or error
+                one.close()
+            finally:
+                one.turns.end()
+            self._forget(key, one)
+        if failed is not None:
+            raise failed
+
+    async def __aenter__(self) -> "SessionManager":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await in_thread(self.close)
+
+    # A session, from the first use of its key.
+
+    def _one(self, key: str) -> QueuedSession:
+        if not isinstance(key, str):
+            raise TypeError(f"key must be a str, not {type(key).__name__}: write str(key)")
+        if not key:
+            raise ValueError("key must not be empty")
+        if self._is_closed:
+            raise RuntimeError("the manager is closed")
+        if os.getpid() != self._process:
+            # The sessions are those of the process that this one is a copy of.
+            self._begin()
+        with self._lock:
+            one = self._of.get(key)
+            if one is None:
+                make = partial(self._make, key)
+                one = QueuedSession(make, key, self._store, self._autosave, self._room)
+                self._of[key] = one
+            if self._idle is not None and not self._watches:
+                self._watches = True
+                arguments = (weakref.ref(self), self._wake)
+                name = "fastaudit_rs sessions: idle"
+                threading.Thread(target=_watch, args=arguments, name=name, daemon=True).start()
+            return one
+
+    def _forget(self, key: str, one: QueuedSession) -> None:
+        with self._lock:
+            if self._of.get(key) is one:
+                del self._of[key]
+
+    @contextlib.contextmanager
+    def _turn(self, key: str) -> Iterator[tuple[QueuedSession, Session]]:
+        with contextlib.ExitStack() as stack:
+            while True:
+                one = self._one(key)
+                stack.callback(self._settle, key, one)
+                with contextlib.suppress(Shut):
+                    session = stack.enter_context(one.turn())
+                    break
+            yield one, session
+
+    @contextlib.asynccontextmanager
+    async def _async_turn(self, key: str) -> AsyncIterator[tuple[QueuedSession, Session]]:
+        async with contextlib.AsyncExitStack() as stack:
+            while True:
+                one = self._one(key)
+                stack.push_async_callback(self._async_settle, key, one)
+                with contextlib.suppress(Shut):
+                    session = await stack.enter_async_context(one.async_turn())
+                    break
+            yield one, session
+
+    # What is closed: to make room, and what is idle.
+
+    def _settle(self, key: str, one: QueuedSession) -> None:
+        """Make room for those who wait for it, after the use of a session."""
+        if one.session is None and one.turns.has_taken():
+            # It could not be opened.
+            one.closed, one.is_shut = one.closed or "the session is closed", True
+            self._forget(key, one)
+            one.turns.end()
+        if self._room is not None and self._room.is_wanted:
+            try:
+                self._make_room()
+            except Exception as error:
+                log.warning("a session is not closed, as it cannot be saved: %s", error)
+
+    async def _async_settle(self, key: str, one: QueuedSession) -> None:
+        if one.session is None or (self._room is not None and self._room.is_wanted):
+            await in_thread(partial(self._settle, key, one))
+
+    def _make_room(self) -> None:
+        """Save and close sessions that nobody uses, as long as there is no room for another one."""
+        while self._room is not None and self._room.is_wanted:
+            with self._lock:
+                every = sorted(self._of.items(), key=lambda item: item[1].last_used)
+            if not any(self._has_shut(key, one) for key, one in every):
+                return
+
+    def _has_shut(self, key: str, one: QueuedSession, idle: float = 0.0) -> bool:
+        """Save and close a session that nobody uses. False if somebody does, or did just now."""
+        if one.session is None or not one.turns.has_taken():
+            return False
+        try:
+            if one.session is None or time.monotonic() - one.last_used < idle:
+                return False
+            one.shut()
+            self._forget(key, one)
+            return True
+        finally:
+            one.turns.end()
+
+    def _close_idle(self) -> float | None:
+        """Save and close what is idle; return the seconds until the next look, if there is one."""
+        idle = self._idle or 0.0
+        with self._lock:
+            every = list(self._of.items())
+        for key, one in every:
+            if time.monotonic() - one.last_used >= idle:
+                try:
+                    self._has_shut(key, one, idle)
+                except Exception as error:
+                    log.warning("the session of %r cannot be saved, and stays open: %s", key, error)
+                    one.last_used = time.monotonic()
+        now = time.monotonic()
+        with self._lock:
+            if self._is_closed or not self._of:
+                self._watches = False
+                return None
+            # One in use is idle at the earliest after that time.
+            since = (now if one.turns.are_taken else one.last_used for one in self._of.values())
+            return max(min(since) + idle - now, LEAST)
+
+
+class _Room(Turns):
+    """The room for open sessions: who asks for more has idle ones closed."""
+
+    def __init__(self, most: int, manager: SessionManager) -> None:
+        super().__init__(most)
+        self._manager = weakref.ref(manager)
+
+    def wait(self, turn: "Future[None]") -> None:
+        try:
+            self._make(turn)
+        except BaseException:
+            self.drop(turn)
+            raise
+        super().wait(turn)
+
+    async def wait_async(self, turn: "Future[None]") -> None:
+        try:
+            if not turn.done():
+                await in_thread(partial(self._make, turn))
+        except BaseException:
+            self.drop(turn)
+            raise
+        await super().wait_async(turn)
+
+    def _make(self, turn: "Future[None]") -> None:
+        manager = self._manager()
+        if not turn.done() and manager is not None:
+            manager._make_room()
+
+
+def _watch(of: "weakref.ref[SessionManager]", wake: threading.Event) -> None:
+    while True:
+        manager = of()
+        wait = None if manager is None else manager._close_idle()
+        del manager
+        if wait is None:
+            return
+        wake.wait(wait)

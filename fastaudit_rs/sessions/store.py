@@ -1,0 +1,156 @@
+"""Where records of sessions are kept: files, a directory of them, or any mapping of the host's."""
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator, MutableMapping
+from typing import TypeAlias
+from urllib.parse import unquote
+
+from .record import MOST
+
+#: Where a record is written: a file, or a mapping from ids of sessions.
+Store: TypeAlias = MutableMapping[str, bytes]
+Place: TypeAlias = str | os.PathLike[str] | Store
+
+#: The end of a record's file, and the bytes that a file's name may have.
+SUFFIX, LONGEST = ".session", 255
+
+#: Characters that file names have as they are: file systems may ignore the case of others.
+_PLAIN = re.compile(rb"[a-z0-9_-]")
+
+
+class DirectoryStore(MutableMapping[str, bytes]):
+    """Keeps records of sessions in a directory, a file for each id.
+
+    Files are whole at any moment, and nobody else reads them (mode 0600). Any text is an id: no
+    name of a file leads out of the directory. Processes may share it.
+
+    Args:
+        directory: The directory, which is made if it is not there.
+
+    Raises:
+        OSError: It cannot be made.
+        TypeError: It is no path.
+
+    Example:
+        >>> import tempfile
+        >>> store = DirectoryStore(tempfile.mkdtemp())
+        >>> with Policy().session(id="anna") as session:
+        ...     ran = session.run("import math; x = 6")
+        ...     session.save(store).names
+        ['math', 'x']
+        >>> with Policy().session(id="anna") as session:
+        ...     record = session.load(store)
+        ...     session.run("math.factorial(x)").value
+        720
+    """
+
+    def __init__(self, directory: "str | os.PathLike[str]") -> None:
+        self._directory = os.path.abspath(_text(directory))
+        os.makedirs(self._directory, mode=0o700, exist_ok=True)
+
+    def __repr__(self) -> str:
+        return f"DirectoryStore({self._directory!r})"
+
+    def __getitem__(self, id: str) -> bytes:
+        """The record of an id.
+
+        Raises:
+            KeyError: There is none.
+            OSError: Its file cannot be read.
+        """
+        try:
+            return read_file(self._file(id))
+        except FileNotFoundError:
+            raise KeyError(id) from None
+
+    def __setitem__(self, id: str, data: bytes) -> None:
+        write_file(self._file(id), data)
+
+    def __delitem__(self, id: str) -> None:
+        try:
+            os.unlink(self._file(id))
+        except FileNotFoundError:
+            raise KeyError(id) from None
+
+    def __iter__(self) -> Iterator[str]:
+        for name in sorted(os.listdir(self._directory)):
+            stem = name.removesuffix(SUFFIX)
+            with contextlib.suppress(ValueError):
+                if stem != name and _encoded(id := unquote(stem, errors="strict")) == stem:
+                    yield id
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _file(self, id: str) -> str:
+        name = _encoded(id) + SUFFIX
+        if len(name) > LONGEST:
+            raise ValueError(f"the id {id[:30]!r}… is too long for the name of a file")
+        return os.path.join(self._directory, name)
+
+
+def _encoded(id: str) -> str:
+    if not isinstance(id, str):
+        raise TypeError(f"an id must be a str, not {type(id).__name__}")
+    if not id:
+        raise ValueError("an id must not be empty")
+    return "".join(
+        chr(byte) if _PLAIN.match(bytes([byte])) else f"%{byte:02X}" for byte in id.encode()
+    )
+
+
+def put(to: Place, id: str, data: bytes) -> None:
+    """Write a record."""
+    if isinstance(to, MutableMapping):
+        to[id] = data
+    else:
+        write_file(_text(to), data)
+
+
+def fetched(source: Place, id: str) -> tuple[object, str]:
+    """Return a record, and the words for its place."""
+    if isinstance(source, MutableMapping):
+        try:
+            return source[id], f"the record of the id {id!r}"
+        except KeyError:
+            raise KeyError(f"the store has no record of the id {id!r}") from None
+    path = _text(source)
+    return read_file(path), f"the file {path!r}"
+
+
+def _text(path: "str | os.PathLike[str]") -> str:
+    found: object = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if isinstance(found, str):
+        return found
+    raise TypeError(f"it must be a path or a mutable mapping, not {type(path).__name__}")
+
+
+def write_file(path: str, data: bytes) -> None:
+    """Write a file, which is whole at any moment, and its owner's alone."""
+    directory, name = os.path.split(os.path.abspath(path))
+    other = os.path.join(directory, f".{secrets.token_hex(8)}.tmp")
+    descriptor = os.open(other, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(other, os.path.join(directory, name))
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(other)
+        raise
+
+
+def read_file(path: str) -> bytes:
+    """Read a regular file. One that is longer than a record is read no further."""
+    # It does not wait for the other end of a named pipe.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path!r} is no regular file")
+        return file.read(MOST + 1)
