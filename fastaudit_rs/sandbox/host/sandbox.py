@@ -99,7 +99,7 @@ class Sandbox(Runner):
             ``confine="require"`` or with `secrets`.
         TypeError: An argument has another type.
         ValueError: `confine` or `backend` is not a listed value, or does not fit `image`; the
-            policy names no hosts for `secrets`.
+            policy names no hosts for `secrets`, or lets code write where `install` puts packages.
     """
 
     def __init__(
