@@ -137,6 +137,23 @@ def test_what_a_host_cannot_install(index):
         Sandbox(install=Install(["nosuch"], index=str(index)))
 
 
+def test_code_that_could_write_there(index, tmp_path):
+    """pip would follow the links that it puts there."""
+    preset = Policy.preset("sandbox")
+    for write, cache in (
+        ([str(tmp_path)], None),
+        (None, None),
+        ([f"{tmp_path}/c"], tmp_path / "c"),
+    ):
+        open_one = preset.replace(write=write)
+        install = Install(["base"], index=str(index), cache=cache)
+        parent = tmp_path if cache is None else None
+        for given in ({"policy": open_one}, {"policy": preset, "approvable": open_one}):
+            with pytest.raises(ValueError, match="a place that code cannot write"):
+                Sandbox(install=install, parent=parent, on_ask=lambda _: None, **given)
+    assert os.listdir(tmp_path) == []
+
+
 #: Wrong arguments of a host.
 WRONG = (
     (lambda: Sandbox(install="upper"), TypeError, "write \\['upper'\\]"),

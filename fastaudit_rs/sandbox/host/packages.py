@@ -10,8 +10,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable
 from typing import Any
 
+from ... import Policy
 from ...sessions.cells import INSTALL
 from ...sessions.errors import SandboxError
 from ..install import Install, name_of, normal, requirement
@@ -49,7 +51,9 @@ _IDLE = {"-q", "--quiet", "-U", "--upgrade", "--no-input", "--disable-pip-versio
 class Packages:
     """A directory of packages, which the host fills and the code reads."""
 
-    def __init__(self, wanted: Install, parent: str | None) -> None:
+    def __init__(self, wanted: Install, parent: str, held: Iterable[Policy]) -> None:
+        """Make it in a directory where no code writes that these policies hold, and fill it."""
+        _check_apart(held, [parent] if wanted.cache is None else [parent, wanted.cache])
         self._wanted = wanted
         self.begin_anew()
         copies.note(self)
@@ -136,6 +140,18 @@ class Packages:
 
     def close(self) -> None:
         remove_own(os.getpid(), self.directory)
+
+
+def _check_apart(held: Iterable[Policy], places: Iterable[str]) -> None:
+    """Raise if code can write there: pip would follow its links."""
+    for policy in held:
+        for place in map(os.path.realpath, places):
+            for root in ("/",) if policy.write is None else policy.write:
+                if os.path.commonpath((root, place)) == root:
+                    raise ValueError(
+                        f"install needs a place that code cannot write: write has {root!r}, which "
+                        f"opens {place!r}; parent= makes the sandbox elsewhere"
+                    )
 
 
 def _bundled() -> str:

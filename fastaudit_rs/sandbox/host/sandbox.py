@@ -103,7 +103,7 @@ class Sandbox(Runner):
             ``confine="require"`` or with `secrets`, or no descriptor is left (``ulimit -n``).
         TypeError: An argument has another type.
         ValueError: `confine` or `backend` is not a listed value, or does not fit `image`; the
-            policy names no hosts for `secrets`.
+            policy names no hosts for `secrets`, or lets code write where `install` puts packages.
     """
 
     def __init__(
@@ -154,13 +154,15 @@ class Sandbox(Runner):
         with names_descriptors(), contextlib.ExitStack() as failing:
             base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
             failing.callback(remove_own, os.getpid(), base)
-            packages = None if wanted is None else Packages(wanted, os.path.dirname(base))
-            if packages is not None:
-                failing.callback(packages.close)
-                self.path = [*self.path, packages.directory]
-            self._packages = packages
             self.directory = Path(base, "work")
             self.directory.mkdir()
+            self._packages = packages = None
+            if wanted is not None:
+                held = [one for one in (policy, approvable) if one is not None]
+                held = [absolute(one, str(self.directory)) for one in held]
+                self._packages = packages = Packages(wanted, os.path.dirname(base), held)
+                failing.callback(packages.close)
+                self.path = [*self.path, packages.directory]
             self._files = Files(self.directory)
             self.policy = absolute(policy, str(self.directory))
             if docker is None and policy.read is None:
