@@ -163,7 +163,8 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         two.sendto(b"x", one.getsockname())
     print(one.recv(1))
 """
-    network = Network(hosts=["localhost", "127.0.0.1"], listen=["127.0.0.1"])
+    # The host carries what has a name, without UDP.
+    network = Network(hosts=["127.0.0.1", "::1"], listen=["127.0.0.1"])
     ran = make_sandbox(LOOSE.replace(network=network)).run(code)
     assert ran.stdout == "b'x'\n", ran.stderr
 
@@ -212,7 +213,7 @@ class TestRules:
             (True, "guard and kernel"),
             (Network(hosts=["10.0.0.0/8"], block=["10.0.0.1:25"]), "guard and kernel"),
             (Network(hosts=["example.com"]), "guard, kernel and host"),
-            (Network(hosts=["localhost"]), "guard and kernel"),
+            (Network(hosts=["localhost"]), "guard, kernel and host"),
             (Network(block=["example.com"]), "guard, and kernel for ports"),
             (Network(block=["localhost"]), "guard and kernel"),
         ],
