@@ -70,6 +70,8 @@ class Reader:
     is_exact: Callable[[Any], bool] = lambda value: False
     #: The class whose instances are read as they are.
     kind: type | None = None
+    #: True if pydantic reads it, which runs code of the host.
+    is_of_host: bool = False
 
 
 def reader(annotation: Any) -> Reader | None:
@@ -79,6 +81,19 @@ def reader(annotation: Any) -> Reader | None:
         Unknown: Nobody can tell how data become it.
         ImportError: It is one of those that pydantic reads, which is not installed.
     """
+    found = _reader(annotation)
+    # Pydantic reads the whole: what runs with the rights of the host does little else.
+    return _by_pydantic(annotation) if found is not None and found.is_of_host else found
+
+
+def _leaf(annotation: Any) -> Reader:
+    kind = typing.get_origin(annotation) or annotation
+    if isinstance(kind, type) and not _is_described(kind):
+        raise Unknown
+    return _by_pydantic(annotation)
+
+
+def _reader(annotation: Any) -> Reader | None:
     if annotation is Any or annotation is object or isinstance(annotation, TypeVar):
         return None
     if annotation is None or annotation is type(None):
@@ -91,10 +106,10 @@ def reader(annotation: Any) -> Reader | None:
     if origin is Literal:
         return _literal(typing.get_args(annotation))
     if hasattr(annotation, "__supertype__"):
-        return reader(annotation.__supertype__)
+        return _reader(annotation.__supertype__)
     kind = annotation if origin is None else origin
     if not isinstance(kind, type):
-        return _by_pydantic(annotation)
+        return _leaf(annotation)
     if kind in _COLLECTIONS:
         return _collection(_COLLECTIONS[kind], typing.get_args(annotation))
     if kind in _SIMPLE:
@@ -103,7 +118,7 @@ def reader(annotation: Any) -> Reader | None:
         return _enum(kind)
     if issubclass(kind, PurePath):
         return _made(kind, "a path", {"type": "string", "format": "path"}, str, kind)
-    return _of_package(kind) or _by_pydantic(annotation)
+    return _of_package(kind) or _leaf(annotation)
 
 
 def _wrong(name: str, value: Any) -> NoReturn:
@@ -227,10 +242,10 @@ _COLLECTIONS: dict[Any, type] = {
 def _collection(kind: type, of: tuple[Any, ...]) -> Reader:
     name = _a(kind.__name__)
     if kind is dict:
-        return _mapping(name, *(map(reader, of) if of else (None, None)))
+        return _mapping(name, *(map(_reader, of) if of else (None, None)))
     if kind is tuple and of and of[-1] is not Ellipsis:
-        return _tuple(name, [reader(one) for one in of])
-    inner = reader(of[0]) if of else None
+        return _tuple(name, [_reader(one) for one in of])
+    inner = _reader(of[0]) if of else None
 
     def read(value: Any) -> Any:
         if type(value) not in (list, tuple, set, frozenset):
@@ -240,7 +255,8 @@ def _collection(kind: type, of: tuple[Any, ...]) -> Reader:
     schema: Json = {"type": "array", "items": {} if inner is None else inner.schema}
     if kind in (set, frozenset):
         schema["uniqueItems"] = True
-    return Reader(read, name, schema, lambda value: type(value) is kind)
+    is_of_host = inner is not None and inner.is_of_host
+    return Reader(read, name, schema, lambda value: type(value) is kind, None, is_of_host)
 
 
 def _items(inner: Reader, values: Any) -> Iterator[Any]:
@@ -265,7 +281,8 @@ def _tuple(name: str, inner: list[Reader | None]) -> Reader:
         "minItems": len(inner),
         "maxItems": len(inner),
     }
-    return Reader(read, name, schema, lambda value: type(value) is tuple)
+    is_of_host = any(one is not None and one.is_of_host for one in inner)
+    return Reader(read, name, schema, lambda value: type(value) is tuple, None, is_of_host)
 
 
 def _mapping(name: str, keys: Reader | None, values: Reader | None) -> Reader:
@@ -282,11 +299,12 @@ def _mapping(name: str, keys: Reader | None, values: Reader | None) -> Reader:
     schema: Json = {"type": "object"}
     if values is not None:
         schema["additionalProperties"] = values.schema
-    return Reader(read, name, schema, lambda value: type(value) is dict)
+    is_of_host = any(one is not None and one.is_of_host for one in (keys, values))
+    return Reader(read, name, schema, lambda value: type(value) is dict, None, is_of_host)
 
 
 def _union(members: tuple[Any, ...]) -> Reader | None:
-    found = [reader(member) for member in members]
+    found = [_reader(member) for member in members]
     readers = [one for one in found if one is not None]
     if len(readers) < len(found):
         return None
@@ -309,7 +327,9 @@ def _union(members: tuple[Any, ...]) -> Reader | None:
     def is_exact(value: Any) -> bool:
         return any(one.is_exact(value) for one in readers)
 
-    return Reader(read, name, {"anyOf": [one.schema for one in readers]}, is_exact)
+    is_of_host = any(one.is_of_host for one in readers)
+    schema = {"anyOf": [one.schema for one in readers]}
+    return Reader(read, name, schema, is_exact, None, is_of_host)
 
 
 def _literal(values: tuple[Any, ...]) -> Reader:
@@ -373,32 +393,38 @@ def _annotated(annotation: Any) -> Reader | None:
         except (ImportError, Unknown):
             # Nobody need know it (PEP 593).
             pass
-    found = reader(of)
+    found = _reader(of)
     texts = [one for one in more if isinstance(one, str)]
     if found is None or not texts:
         return found
     schema = {**found.schema, "description": texts[0]}
-    return Reader(found.read, found.name, schema, found.is_exact)
+    return Reader(found.read, found.name, schema, found.is_exact, found.kind, found.is_of_host)
 
 
 def _by_pydantic(annotation: Any) -> Reader:
     kind = typing.get_origin(annotation) or annotation
-    if isinstance(kind, type) and not _is_described(kind):
-        raise Unknown
+    is_described = isinstance(kind, type) and _is_described(kind)
     import pydantic
 
     if not hasattr(pydantic, "TypeAdapter"):
         raise ImportError("pydantic 2 is needed")
+    # It refuses to be told of other classes by one that says so itself.
+    of_others = pydantic.ConfigDict(arbitrary_types_allowed=True)
+    config = None if is_described else of_others
     try:
-        adapter: Any = pydantic.TypeAdapter(annotation)
+        adapter: Any = pydantic.TypeAdapter(annotation, config=config)
+        validate = adapter.validator.validate_python
     except (pydantic.errors.PydanticUserError, TypeError, NameError) as error:
         raise Unknown(str(error).partition("\n")[0].partition(". Set ")[0]) from None
 
+    error_class, wrong_class, text_of = pydantic.ValidationError, Wrong, told_errors
+
     def read(value: Any) -> Any:
+        # A guest in this process may have replaced names of modules: none is looked up here.
         try:
-            return adapter.validate_python(value)
-        except pydantic.ValidationError as error:
-            raise Wrong(ValueError, told_errors(error, PLACE)) from None
+            return validate(value)
+        except error_class as error:
+            raise wrong_class(ValueError, text_of(error, PLACE)) from None
 
     schema: Json = {}
     # Without one data of Python become it all the same.
@@ -406,7 +432,7 @@ def _by_pydantic(annotation: Any) -> Reader:
         schema = adapter.json_schema(ref_template="#/$defs/{model}")
     name = _a(getattr(kind, "__name__", "value"))
     is_class = isinstance(kind, type) and not typing.is_typeddict(kind)
-    return Reader(read, name, schema, lambda v: is_class and isinstance(v, kind))
+    return Reader(read, name, schema, lambda v: is_class and isinstance(v, kind), None, True)
 
 
 def _is_described(kind: type) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from .. import Policy, Tool
 from .foreign import function_of, own_name
 from .forms import DATA, NotData
+from .objects import data_of
 from .typed import GENERATOR, Typed, is_async_function, is_generator_function
 from .values import VALUE, pack
 
@@ -116,7 +117,7 @@ def variables_of(given: object) -> bytes:
         )
     values = {identifier("variables", name): value for name, value in given.items()}
     try:
-        packed = pack(values, place="variables", own=True) if values else b""
+        packed = pack(data_of(values, "variables"), place="variables") if values else b""
     except NotData as wrong:
         text = str(wrong)
         if any(map(callable, values.values())):

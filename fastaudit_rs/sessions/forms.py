@@ -20,6 +20,9 @@ BITS = 64
 #: The length before a head, and before a message.
 LENGTH = struct.Struct("!Q")
 
+#: The classes of what JSON holds, but for lists and mappings.
+_LEAVES = frozenset((str, int, float, bool, type(None)))
+
 #: The key of an object that stands for something else than a mapping.
 _KIND = "$"
 
@@ -134,9 +137,14 @@ class Unpacker:
         if type(form) is list:
             return [self.value(item) for item in form]
         if type(form) is not dict:
+            if type(form) not in _LEAVES:
+                # Code in this process has replaced what reads JSON.
+                raise ValueError("a message with an object")
             return form
         kind = form.get(_KIND)
         if kind is None:
+            if any(type(key) is not str for key in form):
+                raise ValueError("a message with an object")
             return {key: self.value(item) for key, item in form.items()}
         if kind == "dict":
             keys = self.keys(form["keys"])
@@ -165,6 +173,7 @@ _WRITTEN = {
     "__pydantic_validator__": "{}.model_dump()",
     "_member_map_": "{}.value",
     "to_pandas": "{}.to_pandas()",
+    "savefig": "the bytes that {}.savefig() writes",
 }
 
 #: Names of classes, and functions that make data of their instances.

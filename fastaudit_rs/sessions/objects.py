@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from .forms import NotData, Packer, Unpacker
+from .forms import DEPTH, NotData, Packer, Unpacker
 
 #: Names of time zones, as the IANA has them, and differences from UTC: another name could make a
 #: library open any file.
@@ -196,14 +196,41 @@ def _made_image(unpacker: Unpacker, form: Any) -> Any:
     return images.frombytes(mode, (width, height), bytes(blob))
 
 
-def data_of(value: Any) -> tuple[Any] | None:
-    """What the host's own object holds: a dataclass, a model or an enum as data."""
-    kind = type(value)
-    if isinstance(value, enum.Enum):
-        return (value.value,)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return ({field.name: getattr(value, field.name) for field in dataclasses.fields(value)},)
-    dump: Callable[[Any], Any] | None = getattr(kind, "model_dump", None)
-    if dump is not None and hasattr(kind, "__pydantic_validator__"):
-        return (dump(value),)
-    return None
+def data_maker() -> Callable[[Any, str], Any]:
+    """Return a function that makes data of dataclasses, models and enums of the host.
+
+    It may run with the host's rights where a guest in this process has replaced names of modules,
+    even by native functions: it looks up none.
+    """
+    kind_of, is_a, get, has, fields_of = type, isinstance, getattr, hasattr, dataclasses.fields
+    containers, mapping = (list, tuple, set, frozenset), dict
+    enums, deepest, refused = enum.Enum, DEPTH, NotData
+
+    def data_of(value: Any, place: str, depth: int = 0) -> Any:
+        if depth > deepest:
+            raise refused(f"{place} is nested more than {deepest} deep")
+        kind: Any = kind_of(value)
+        if is_a(value, enums):
+            return data_of(value.value, place, depth + 1)
+        if has(kind, "__dataclass_fields__"):
+            return {
+                one.name: data_of(get(value, one.name), place, depth + 1)
+                for one in fields_of(value)
+            }
+        if has(kind, "__pydantic_validator__") and has(kind, "model_dump"):
+            return data_of(kind.model_dump(value), place, depth + 1)
+        if is_a(value, mapping):
+            return {
+                data_of(key, place, depth + 1): data_of(item, place, depth + 1)
+                for key, item in value.items()
+            }
+        for base in containers:
+            if is_a(value, base):
+                return base(data_of(item, place, depth + 1) for item in value)
+        return value
+
+    return data_of
+
+
+#: Makes data of the host's own value, outside the calls of tools in this process.
+data_of = data_maker()

@@ -6,6 +6,7 @@ from itertools import takewhile
 from typing import Any
 
 from .forms import NotData, Packer
+from .objects import data_maker
 from .values import form_of, message, pack, unpack
 
 #: The bytes that the arguments of a call may have, and its result.
@@ -48,24 +49,19 @@ def arguments(data: bytes | memoryview) -> tuple[list[Any], dict[str, Any]]:
 
 
 def packed_result(name: str, value: object) -> bytes:
-    """Return the result of a tool of the host as bytes.
+    """Return the result of a tool as bytes, its own objects as data already (`as_data`).
 
     Raises:
         TypeError: It cannot be passed by value.
         ValueError: It is too large.
     """
     try:
-        packed = pack(value, place="its result", own=True)
+        packed = pack(value, place="its result")
     except NotData as wrong:
         raise TypeError(f"tool {name!r}: {wrong}") from None
     if len(packed) > DATA:
         raise ValueError(f"tool {name!r}: its result has more than {DATA >> 20} MB")
     return packed
-
-
-def result(data: bytes | memoryview) -> Any:
-    """Return the result of bytes of the host."""
-    return unpack(data, own=True)
 
 
 class Budget:
@@ -89,12 +85,13 @@ class Budget:
             raise RuntimeError(f"more than {self._most} calls of tools in a step")
 
     def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that notes calls of another one."""
+        """Return a function that notes calls of another one, whose arguments were read before."""
+        take, within = self.take, getattr(function, "within", function)
 
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
-            self.take()
-            return function(*args, **kwargs)
+            take()
+            return within(*args, **kwargs)
 
         return called
 
@@ -102,12 +99,35 @@ class Budget:
 # What the core calls where a value is no plain data: it copies those itself.
 
 
-def called(function: Any, packed: bytes) -> Any:
-    """Call a function of the host with arguments of anyone."""
-    args, kwargs = arguments(packed)
-    return function(*args, **kwargs)
+def passed(
+    name: str, parameters: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a tool as its function gets them."""
+    given, named = arguments(packed_arguments(name, parameters, args, kwargs))
+    return tuple(given), named
+
+
+def as_data_maker() -> Callable[[str, object], Any]:
+    """Return a function that makes data of the result of a tool, with the tool's rights.
+
+    It looks up no name of a module, as `data_maker` tells, and raises `TypeError` for a result that
+    is nested too deep.
+    """
+    data_of, refused, wrong = data_maker(), NotData, TypeError
+
+    def as_data(name: str, value: object) -> Any:
+        try:
+            return data_of(value, "its result")
+        except refused as error:
+            raise wrong(f"tool {name!r}: {error}") from None
+
+    return as_data
+
+
+#: The same for results that a sandbox gets.
+as_data = as_data_maker()
 
 
 def handed_over(name: str, value: object) -> Any:
-    """Return the result of a tool as the code that called it gets it."""
-    return result(packed_result(name, value))
+    """Return such data as the code that called the tool gets them."""
+    return unpack(packed_result(name, value), own=True)

@@ -45,7 +45,6 @@ class Typed:
         Raises:
             TypeError: Nobody can tell how data become what an annotation names.
         """
-        self._called = function
         self.__name__ = self.__qualname__ = name
         self.__doc__ = inspect.getdoc(function) if doc is None else doc
         self.is_async = is_async_function(function) if is_async is None else is_async
@@ -78,49 +77,100 @@ class Typed:
                 properties[one.name]["default"] = one.default
         readers = [self._more, self._rest and self._rest[1], *self._by_name.values()]
         readers += [found for _, found in self._by_position]
-        #: True if an annotation has data looked at.
-        self.reads = any(found is not None for found in readers)
+        #: True if arguments are looked at before the call.
+        self.reads = any(found is not None and not found.is_of_host for found in readers)
+        is_of_host = any(found is not None and found.is_of_host for found in readers)
+        #: The function, which has pydantic read what it alone can.
+        self.within = self._of_host(function) if is_of_host else function
+        #: The classes of arguments by position that are what they are named; `object` for any.
+        self.kinds = tuple(_kind_of(found) for _, found in self._by_position)
         schema = schema or _schema(name, self.__doc__, properties, required)
         #: A JSON schema, of data that JSON has.
         self.schema: Json = json.loads(json.dumps(schema, default=str))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given, named = self.before(args, kwargs)
+        return self.within(*given, **named)
+
+    def before(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments as what they are named, but for those that pydantic reads."""
         if not self.reads:
-            return self._called(*args, **kwargs)
-        given = [
+            return args, kwargs
+        places = self._places(len(args))
+        given = (
             self._read(place, found, value)
-            for value, (place, found) in zip(args, self._places(len(args)), strict=True)
-        ]
+            for value, (place, found) in zip(args, places, strict=True)
+        )
         named = {
             key: self._read(key, self._by_name.get(key, self._more), value)
             for key, value in kwargs.items()
         }
-        return self._called(*given, **named)
-
-    def quick(self) -> Callable[..., Any]:
-        """Return a function that does the same, sooner where data are what is named already."""
-        kinds = tuple(None if found is None else found.kind for _, found in self._by_position)
-        called = self._called
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if not kwargs and tuple(map(type, args)) == kinds:
-                return called(*args)
-            return self(*args, **kwargs)
-
-        return call
+        return tuple(given), named
 
     def _read(self, parameter: str, found: Reader | None, value: Any) -> Any:
-        if found is None:
+        if found is None or found.is_of_host:
             return value
         try:
             return found.read(value)
         except Wrong as wrong:
             raise wrong.told(self.__name__, parameter) from None
 
+    def _of_host(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function that has arguments read with the host's rights.
+
+        A guest in this process may have replaced names of modules, even by native functions: none
+        is looked up as it runs.
+        """
+
+        def one(found: Reader | None) -> Callable[[Any, str], Any] | None:
+            return _told_by(self.__name__, found)
+
+        by_position = [(one(found), place) for place, found in self._by_position]
+        rest, found = self._rest or ("args", None)
+        above, more = (one(found), rest), one(self._more)
+        by_name = {name: one(found) for name, found in self._by_name.items()}
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            given = []
+            readers = [*by_position]
+            for value in args:
+                read, place = readers.pop(0) if readers else above
+                given.append(value if read is None else read(value, place))
+            for key, value in kwargs.items():
+                read = by_name.get(key, more)
+                kwargs[key] = value if read is None else read(value, key)
+            return function(*given, **kwargs)
+
+        return call
+
     def _places(self, count: int) -> list[tuple[str, Reader | None]]:
         name, found = self._rest or ("args", None)
         above = range(count - len(self._by_position))
         return self._by_position[:count] + [(f"{name}[{number}]", found) for number in above]
+
+
+def _told_by(tool: str, found: Reader | None) -> Callable[[Any, str], Any] | None:
+    if found is None or not found.is_of_host:
+        return None
+    read_plainly, wrong_class = found.read, Wrong
+
+    def read(value: Any, parameter: str) -> Any:
+        try:
+            return read_plainly(value)
+        except wrong_class as wrong:
+            raise wrong.told(tool, parameter) from None
+
+    return read
+
+
+class _Never:
+    """The class of no argument."""
+
+
+def _kind_of(found: Reader | None) -> type:
+    return object if found is None or found.is_of_host else found.kind or _Never
 
 
 class _Hidden(Reader):
@@ -311,13 +361,26 @@ def is_generator_function(function: object) -> bool:
     return any(inspect.isgeneratorfunction(x) or inspect.isasyncgenfunction(x) for x in both)
 
 
-def prepared(function: Callable[..., Any], name: str, raw: bool) -> tuple[Callable[..., Any], Json]:
-    """Return the function of a tool, which reads its arguments, and its JSON schema."""
+#: What gets the arguments of a call, and returns those that a function gets.
+Before = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+def prepared(
+    function: Callable[..., Any], name: str, raw: bool
+) -> tuple[Callable[..., Any], Before | None, tuple[type, ...], Json]:
+    """Return the function of a tool, what reads its arguments before, and its JSON schema.
+
+    The function runs with the host's rights; what reads the arguments runs with those of the code.
+    Arguments by position of the classes that are returned, or fewer, need not be read.
+    """
     inner: Any = function
     while inner is not None:
-        if isinstance(inner, (Typed, Tool)):
+        if isinstance(inner, Tool):
             # It reads them itself.
-            return function, {**inner.schema, "name": name}
+            return function, None, (), {**inner.schema, "name": name}
+        if isinstance(inner, Typed):
+            before = inner.before if inner.reads else None
+            return function, before, inner.kinds, {**inner.schema, "name": name}
         inner = getattr(inner, "__wrapped__", None)
     typed = Typed(function, name, reads=not raw)
-    return typed.quick() if typed.reads else function, typed.schema
+    return typed.within, typed.before if typed.reads else None, typed.kinds, typed.schema

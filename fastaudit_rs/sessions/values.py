@@ -14,20 +14,20 @@ from typing import Any
 
 from .._native import _json_extent
 from .forms import DEPTH, LENGTH, VALUES, NotData, Packer, Unpacker
-from .objects import KINDS, data_of, form_of_object, object_of, zone_name
+from .objects import KINDS, form_of_object, object_of, zone_name
 
 #: The bytes that a value of a session may have.
 VALUE = 64 << 20
 
 
-def pack(value: object, *, arrays: bool = True, place: str = "value", own: bool = False) -> bytes:
+def pack(value: object, *, arrays: bool = True, place: str = "value") -> bytes:
     """Return a value as bytes; `NotData` names what cannot be passed by its place.
 
     A value is ``None``, numbers, text, bytes, or lists, tuples, sets and dictionaries of values,
     nested at most 100 deep. Subclasses become their base. With `arrays` it may also be what
-    `form_of` knows. Of the host's `own` value dataclasses, models and enums become data.
+    `form_of` knows.
     """
-    packer = Packer((_form_of_own if own else form_of) if arrays else None)
+    packer = Packer(form_of if arrays else None)
     return message(packer, packer.form(value, place, 0))
 
 
@@ -88,13 +88,6 @@ TEXTS = ("str", "string")
 
 #: Types of columns that are made of a list.
 LISTED = ("object", "str", "string", "boolean", "Int", "UInt", "Float")
-
-
-def _form_of_own(packer: Packer, value: Any, place: str, depth: int) -> Any:
-    found = data_of(value)
-    if found is None:
-        return form_of(packer, value, place, depth)
-    return packer.form(found[0], place, depth + 1)
 
 
 def form_of(packer: Packer, value: Any, place: str, depth: int) -> Any:

@@ -12,6 +12,7 @@ import sys
 import types
 from pathlib import Path
 
+import programs
 import pytest
 import toml_tables
 
@@ -154,3 +155,89 @@ def test_the_file_is_not_written(name, attempt):
 @pytest.mark.parametrize("name", ["a callback", "a finder"])
 def test_without_a_guard_it_is(name, attempt):
     assert attempt(name, guarded=False)
+
+
+#: Native functions in the place of each name by which values are passed, and annotations read.
+REPLACED = """
+import builtins, dataclasses, functools, importlib, json, os, pathlib
+
+tried = 0
+
+def attempts():
+    global tried
+    tried += 1
+    for value in (pathlib.Path(target), {target}, [target, {1}]):
+        give(echo, value)
+    give(echo, target, key=target)
+    give(echo, key=3)
+    give(echo, item={"name": target})
+    give(echo, item={"name": 3})
+    give(item_of, {"name": target})
+    give(item_of)
+
+def replace(where, name):
+    own = getattr(where, name)
+    for other in (functools.partial(open, mode="w"), functools.partial(open, target, "w")):
+        put(where, name, other)
+        try:
+            attempts()
+        finally:
+            put(where, name, own)
+        if exists(target):
+            found.append((where, name))
+            remove(target)
+
+put, exists, remove = setattr, os.path.exists, functools.partial(os.remove)
+modules = "annotations arguments foreign forms objects tool_values typed values".split()
+for module in [importlib.import_module(f"fastaudit_rs.sessions.{one}") for one in modules]:
+    for name, one in list(vars(module).items()):
+        if not callable(one):
+            continue
+        replace(module, name)
+        if isinstance(one, type) and one.__module__.startswith("fastaudit_rs.sessions"):
+            for attribute in [*vars(one)]:
+                if callable(getattr(one, attribute)) and attribute not in KEPT:
+                    give(replace, one, attribute)
+for module, names in {
+    builtins: "type map tuple zip len enumerate getattr hasattr dict list set any all range",
+    dataclasses: "fields is_dataclass",
+    json: "loads dumps",
+}.items():
+    for name in names.split():
+        replace(module, name)
+"""
+
+
+def test_no_native_function_has_rights_in_place_of_ours(tmp_path):
+    """A guest in this process replaces names that the package looks up as it passes values."""
+    pytest.importorskip("pydantic")
+    # Its descriptors are those of a process of its own: some of the attempts close them.
+    program = f"""
+import dataclasses, os, sys
+from fastaudit_rs import Policy
+home, target = sys.argv[1] + "/home", sys.argv[1] + "/target.txt"
+
+@dataclasses.dataclass
+class Item:
+    name: str
+
+def echo(value=None, *, key: str = "", item: Item | None = None):
+    return value
+
+def item_of(item: Item | None = None) -> Item | None:
+    return item
+
+policy = Policy(write=[home], threads="inherit")
+names = {{"target": target, "found": [], "KEPT": {{"__class__", "__new__", "__init_subclass__"}}}}
+names |= {{tool.__name__: policy.tool(tool) for tool in (echo, item_of)}}
+with policy.guard(monitor_calls=False)():
+    exec({GUEST!r}, names)
+    exec({REPLACED!r}, names)
+told = repr((names["tried"] > 300, names["found"], os.path.exists(target)))
+os.mkdir(home)
+with open(home + "/told", "w") as file:
+    file.write(told)
+os._exit(0)
+"""
+    programs.python("-c", program, str(tmp_path), cwd=tmp_path)
+    assert (tmp_path / "home/told").read_text() == "(True, [], False)"

@@ -522,6 +522,31 @@ take(datetime.datetime(2026, 1, 1, tzinfo=Zone()))
         ran(session, code, take=take)
         assert got[0].tzinfo == datetime.timezone(datetime.timedelta(hours=1))
 
+    def test_code_that_replaces_what_reads_json(self, make, place, monkeypatch):
+        if place != "here":
+            pytest.skip("its process is not that of the host")
+        import json
+
+        monkeypatch.setattr(json, "loads", json.loads)
+        got = []
+        session = make(tools={"take": got.append})
+        code = """
+import json
+class Evil(str): pass
+class Key(str): pass
+loads = json.loads
+for form in (Evil("a"), [Evil("a")], {Key("a"): 1}, {"$": "tuple", "items": [Evil("a")]}):
+    json.loads = lambda text: {"value": [[form], {"$": "dict", "keys": [], "items": []}],
+                               "lengths": []}
+    try:
+        take({1})
+    except ValueError:
+        pass
+json.loads = loads
+"""
+        ran(session, code)
+        assert got == []
+
     def test_cycles_and_depth(self, session):
         def take(value):
             raise AssertionError("it is not called")

@@ -17,7 +17,7 @@ from ...pending import PENDING
 from ...sessions.arguments import is_async, seconds
 from ...sessions.forms import class_name, message
 from ...sessions.questions import StepEnds, Thinking, is_for_caller
-from ...sessions.tool_values import DATA, Budget, arguments, packed_result
+from ...sessions.tool_values import DATA, Budget, arguments, as_data, packed_result
 from ...sessions.typed import formatted, shown_signature
 from ...sessions.values import pack
 from ..wire import encode
@@ -237,7 +237,7 @@ class Calls:
 
     def _answer(self, call: _Call, value: object) -> None:
         try:
-            data = packed_result(call.name, value)
+            data = packed_result(call.name, as_data(call.name, value))
         except Exception as error:
             self._fail(call, error)
         else:

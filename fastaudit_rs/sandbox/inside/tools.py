@@ -9,7 +9,7 @@ from ... import AuditDenied, Policy
 from ..._text import AsText
 from ...approvals import _UpTo
 from ...denied import ToolError
-from ...sessions.tool_values import packed_arguments, result
+from ...sessions.tool_values import packed_arguments
 from ...sessions.values import unpack
 from .channel import HostChannel, Message
 
@@ -93,7 +93,7 @@ def _result(name: str, answer: Message) -> Any:
         raise KeyboardInterrupt
     error = head.get("error")
     if error is None:
-        return result(body)
+        return unpack(body, own=True)
     raise _error(name, error, unpack(body, arrays=False, own=True))
 
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
 use crate::python::api::options;
 use crate::python::api::policy::PyPolicy;
@@ -58,7 +58,8 @@ impl Tool {
         tool_function::prepare(py)?;
         let prepare = calling::import(py, "fastaudit_rs.sessions.typed")?.attr("prepared")?;
         let prepared = prepare.invoke((function, &name, raw), None)?;
-        let (called, schema): (Py<PyAny>, Py<PyAny>) = prepared.extract()?;
+        let (called, before, kinds, schema): (_, Option<_>, Vec<Bound<'_, PyType>>, Py<PyAny>) =
+            prepared.extract()?;
         contextvars::install_copies(py)?;
         tool_rights::note_tool();
         let (signature, parameters) = match signature {
@@ -72,6 +73,8 @@ impl Tool {
             schema,
             function: Arc::new(Function {
                 function: called,
+                before,
+                kinds: kinds.into_iter().map(Bound::unbind).collect(),
                 name: name.unbind(),
                 parameters,
                 raw,
@@ -119,15 +122,15 @@ impl Tool {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (py, tool) = (slf.py(), &slf.get().function);
-        let given = tool.given(args, kwargs)?;
+        let (args, kwargs) = tool.given(args, kwargs)?;
         let rights = tool.rights(py)?;
         if slf.get().is_async {
-            let awaitable = ToolAwaitable::new(Arc::clone(tool), given, rights);
+            let awaitable = ToolAwaitable::new(Arc::clone(tool), args, kwargs, rights);
             return Ok(Bound::new(py, awaitable)?.into_any());
         }
-        let call = || tool.call(py, &given);
+        let call = || calling::call(tool.function.bind(py), &args, kwargs.as_ref());
         let Some(mut rights) = rights else {
-            let result = call().and_then(|result| tool.result(result));
+            let result = call().and_then(|result| tool.handed_over(tool.result(result)?));
             return result.map_err(|error| {
                 tool_function::settle(tool, py, &error);
                 tool_function::raised(tool, py, error)
@@ -143,6 +146,7 @@ impl Tool {
         if let Some(held) = held {
             held.release(py);
         }
+        let result = result.and_then(|returned| tool.handed_over(returned));
         result.map_err(|error| tool_function::raised(tool, py, error))
     }
 

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
-use crate::python::api::tool_function::{self, Function, Given};
+use crate::python::api::tool_function::{self, Function, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::{intern, lock};
@@ -22,7 +22,7 @@ pub struct ToolAwaitable {
 
 enum State {
     /// It has not begun.
-    Given(Given, Option<Rights>),
+    Given(Py<PyTuple>, Option<Py<PyDict>>, Option<Rights>),
     /// It rests.
     Suspended(Py<PyAny>, Option<Rights>),
     Running,
@@ -36,8 +36,14 @@ enum Step<'py> {
 }
 
 impl ToolAwaitable {
-    pub fn new(tool: Arc<Function>, given: Given, rights: Option<Rights>) -> Self {
-        Self { tool, state: Mutex::new(State::Given(given, rights)) }
+    pub fn new(
+        tool: Arc<Function>,
+        args: Bound<'_, PyTuple>,
+        kwargs: Option<Bound<'_, PyDict>>,
+        rights: Option<Rights>,
+    ) -> Self {
+        let state = State::Given(args.unbind(), kwargs.map(Bound::unbind), rights);
+        Self { tool, state: Mutex::new(state) }
     }
 
     fn set(&self, state: State) {
@@ -55,7 +61,7 @@ impl ToolAwaitable {
             Err(PyRuntimeError::new_err(text))
         };
         let (coroutine, given, mut rights) = match before {
-            State::Given(given, rights) => (None, Some(given), rights),
+            State::Given(args, kwargs, rights) => (None, Some((args, kwargs)), rights),
             State::Suspended(coroutine, rights) => (Some(coroutine), None, rights),
             State::Running => return wrong(State::Running, "its call is being awaited already"),
             State::Over if matches!(step, Step::Close) => {
@@ -67,14 +73,16 @@ impl ToolAwaitable {
         let is_closing = matches!(step, Step::Close);
         let mut kept = coroutine;
         let mut run = || -> PyResult<Bound<'py, PyAny>> {
-            if let Some(given) = &given {
+            if let Some((args, kwargs)) = &given {
                 match &step {
                     Step::Send(_) => {}
                     // Nothing of it has run.
                     Step::Throw(error) => return Err(error.clone_ref(py)),
                     Step::Close => return Ok(py.None().into_bound(py)),
                 }
-                kept = Some(tool.call(py, given)?.unbind());
+                let kwargs = kwargs.as_ref().map(|kwargs| kwargs.bind(py));
+                let made = calling::call(tool.function.bind(py), args.bind(py), kwargs)?;
+                kept = Some(made.unbind());
             }
             let Some(coroutine) = &kept else {
                 return Err(PyRuntimeError::new_err("no coroutine"));
@@ -92,7 +100,7 @@ impl ToolAwaitable {
             Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
                 let value = error.value(py).attr(intern!(py, "value"))?;
                 match tool.result(value) {
-                    Ok(value) => Err(Ended::With(value)),
+                    Ok(returned) => Err(Ended::With(returned)),
                     Err(error) => Err(Ended::By(error)),
                 }
             }
@@ -116,14 +124,17 @@ impl ToolAwaitable {
         rests?;
         match result {
             Ok(yielded) => Ok(yielded),
-            Err(Ended::With(value)) => Err(PyStopIteration::new_err((value.unbind(),))),
+            Err(Ended::With(returned)) => match tool.handed_over(returned) {
+                Ok(value) => Err(PyStopIteration::new_err((value.unbind(),))),
+                Err(error) => Err(tool_function::raised(tool, py, error)),
+            },
             Err(Ended::By(error)) => Err(tool_function::raised(tool, py, error)),
         }
     }
 }
 
 enum Ended<'py> {
-    With(Bound<'py, PyAny>),
+    With(Returned<'py>),
     By(PyErr),
 }
 

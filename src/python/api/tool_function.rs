@@ -14,11 +14,11 @@ use crate::python::guard::tool_scope::Rights;
 use crate::python::values::by_value::{self, Copier};
 use crate::python::values::errors;
 
-/// The module that hands over what is no plain data, and its functions: they pack arguments, call
-/// the function with them, and hand a result over.
+/// The module that hands over what is no plain data, and its functions: they make anew what a caller
+/// passes, what the host returns becomes data, and these are made anew.
 const VALUES: &str = "fastaudit_rs.sessions.tool_values";
-static PACKED: Once<Py<PyAny>> = Once::new();
-static CALLED: Once<Py<PyAny>> = Once::new();
+static PASSED: Once<Py<PyAny>> = Once::new();
+static AS_DATA: Once<Py<PyAny>> = Once::new();
 static HANDED_OVER: Once<Py<PyAny>> = Once::new();
 
 fn of_values<'py>(
@@ -31,8 +31,20 @@ fn of_values<'py>(
     Ok(function?.bind(py))
 }
 
+/// Makes data of the host's own objects. Nothing that a guest can import leads to it.
+fn as_data(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    let function = AS_DATA.get_or_try_init(py, || {
+        PyResult::Ok(calling::import(py, VALUES)?.invoke_method0("as_data_maker")?.unbind())
+    });
+    Ok(function?.bind(py))
+}
+
 pub struct Function {
     pub function: Py<PyAny>,
+    /// Makes of arguments what its annotations name, with the rights of the code that calls it.
+    pub before: Option<Py<PyAny>>,
+    /// The classes of arguments by position that need none of it; `object` for any.
+    pub kinds: Vec<Py<PyType>>,
     pub name: Py<PyString>,
     /// The names of its parameters, those by position first.
     pub parameters: Vec<String>,
@@ -56,27 +68,53 @@ impl Function {
         Rights::new(py, &self.name, self.config.as_ref())
     }
 
-    /// The arguments that the function gets; packed ones in their place, where they are no plain data.
-    /// Code of the guest may run: it is guarded.
+    /// The arguments that the function gets. Code of the guest may run: it is guarded.
     ///
     /// # Errors
     /// `TypeError` for objects that cannot be passed by value, `ValueError` for too much.
-    pub fn given(
+    pub fn given<'py>(
         &self,
-        args: &Bound<'_, PyTuple>,
-        kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Given> {
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Copies<'py>> {
+        let (args, kwargs) = self.passed(args, kwargs)?;
+        let Some(before) = &self.before else {
+            return Ok((args, kwargs));
+        };
+        let py = args.py();
+        if kwargs.is_none() && self.are_as_named(&args) {
+            return Ok((args, None));
+        }
+        let kwargs = kwargs.unwrap_or_else(|| PyDict::new(py));
+        Ok(before.bind(py).invoke((args, kwargs), None)?.extract()?)
+    }
+
+    fn are_as_named(&self, args: &Bound<'_, PyTuple>) -> bool {
+        let any = args.py().get_type::<PyAny>();
+        args.len() <= self.kinds.len()
+            && args
+                .as_slice()
+                .iter()
+                .zip(&self.kinds)
+                .all(|(arg, kind)| kind.is(&any) || arg.get_type().is(kind))
+    }
+
+    fn passed<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Copies<'py>> {
         let py = args.py();
         if self.raw || (kwargs.is_none() && by_value::are_constant(args)) {
-            return Ok(Given::plain(args.clone(), kwargs.cloned()));
+            return Ok((args.clone(), kwargs.cloned()));
         }
         match copied(args, kwargs) {
-            Ok((args, kwargs)) => Ok(Given::plain(args, kwargs)),
+            Ok(copies) => Ok(copies),
             Err((refused, _)) if refused.is_of_class() => {
-                let pack = of_values(py, &PACKED, "packed_arguments")?;
+                let pass = of_values(py, &PASSED, "passed")?;
                 let kwargs = kwargs.map_or_else(|| PyDict::new(py), Bound::clone);
-                let packed = pack.invoke((&self.name, &self.parameters, args, kwargs), None)?;
-                Ok(Given::Packed(packed.unbind()))
+                let passed = pass.invoke((&self.name, &self.parameters, args, kwargs), None)?;
+                Ok(passed.extract()?)
             }
             Err((refused, at)) => Err(refused.error(&self.told(py), &self.told_place(at))),
         }
@@ -93,46 +131,45 @@ impl Function {
         }
     }
 
-    /// Calls the function.
-    pub fn call<'py>(&self, py: Python<'py>, given: &Given) -> PyResult<Bound<'py, PyAny>> {
-        let function = self.function.bind(py);
-        match given {
-            Given::Plain(args, kwargs) => {
-                let kwargs = kwargs.as_ref().map(|kwargs| kwargs.bind(py));
-                calling::call(function, args.bind(py), kwargs)
-            }
-            Given::Packed(packed) => {
-                of_values(py, &CALLED, "called")?.invoke((function, packed), None)
-            }
-        }
-    }
-
-    /// The result that the caller gets.
-    pub fn result<'py>(&self, result: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    /// The result, while the tool has its rights: the host's own objects become data.
+    pub fn result<'py>(&self, result: Bound<'py, PyAny>) -> PyResult<Returned<'py>> {
         if self.raw {
-            return Ok(result);
+            return Ok(Returned::Value(result));
         }
         let py = result.py();
         match Copier::default().copy(&result) {
             Err(refused) if refused.is_of_class() => {
-                of_values(py, &HANDED_OVER, "handed_over")?.invoke((&self.name, result), None)
+                let data = as_data(py)?.invoke((&self.name, result), None)?;
+                Ok(Returned::Data(data))
             }
-            copy => copy.map_err(|refused| refused.error(&self.told(py), "its result")),
+            copy => {
+                let copy = copy.map_err(|refused| refused.error(&self.told(py), "its result"))?;
+                Ok(Returned::Value(copy))
+            }
+        }
+    }
+
+    /// The result that the caller gets, once the rights of the tool have ended: what makes it anew is
+    /// Python code, which the guest may have replaced.
+    ///
+    /// # Errors
+    /// `TypeError` for objects that cannot be passed by value, `ValueError` for too much.
+    pub fn handed_over<'py>(&self, returned: Returned<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match returned {
+            Returned::Value(value) => Ok(value),
+            Returned::Data(data) => {
+                let py = data.py();
+                of_values(py, &HANDED_OVER, "handed_over")?.invoke((&self.name, data), None)
+            }
         }
     }
 }
 
-/// The arguments of a call.
-pub enum Given {
-    Plain(Py<PyTuple>, Option<Py<PyDict>>),
-    /// Bytes.
-    Packed(Py<PyAny>),
-}
-
-impl Given {
-    fn plain(args: Bound<'_, PyTuple>, kwargs: Option<Bound<'_, PyDict>>) -> Self {
-        Self::Plain(args.unbind(), kwargs.map(Bound::unbind))
-    }
+/// What a function returned.
+pub enum Returned<'py> {
+    Value(Bound<'py, PyAny>),
+    /// Data that are not plain, and not copied yet.
+    Data(Bound<'py, PyAny>),
 }
 
 /// The place of an argument.
@@ -141,7 +178,7 @@ enum Place {
     Name(String),
 }
 
-type Copies<'py> = (Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>);
+pub type Copies<'py> = (Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>);
 
 /// Copies of arguments, if they are plain data.
 fn copied<'py>(
@@ -214,8 +251,8 @@ const LOGGER: &str = "fastaudit_rs.tools";
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     denial::prepare(py)?;
     // Before any code of a guest runs.
-    of_values(py, &PACKED, "packed_arguments")?;
-    of_values(py, &CALLED, "called")?;
+    of_values(py, &PASSED, "passed")?;
+    as_data(py)?;
     of_values(py, &HANDED_OVER, "handed_over")?;
     class(py).map(|_| ())
 }
