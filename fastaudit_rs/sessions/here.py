@@ -478,9 +478,12 @@ class HereSession(Session):
             job = StepJob(work, lambda: signs.put(None), BETWEEN)
             self._guest.start(job)
         wait(self._guest, job, signs)
-        if (failed := job.failed or job.refused) is not None:
+        failed = job.failed or job.refused
+        # An interrupt is the code's own, or that of the limit: none of the host's comes here.
+        if failed is not None and type(failed) is not KeyboardInterrupt:
             raise failed
-        if not job.is_done or (job.killed_by is not None and job.result is None):
+        has_no_result = job.result is None and (failed is not None or job.killed_by is not None)
+        if has_no_result or not job.is_done:
             raise RuntimeError("the session did not answer: reset() starts anew")
         return job.result
 

@@ -9,7 +9,7 @@ import io
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from types import FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from .forms import NotData, class_name, limited, told
@@ -176,7 +176,7 @@ def record(names: _Names, wanted: list[str], own: Mapping[str, object], made: De
     sources: dict[str, tuple[str, ...]] = {}
     values: dict[str, bytes] = {}
     lost: dict[str, str] = {}
-    room = MOST
+    room, interrupts = MOST, 0
     if len(wanted) > NAMES:
         raise NotData(f"the session has {len(wanted)} names, of at most {NAMES} in a record")
     for name in wanted:
@@ -188,9 +188,11 @@ def record(names: _Names, wanted: list[str], own: Mapping[str, object], made: De
         if not found:
             try:
                 data = pack(value, place=name)
-            except KeyboardInterrupt:
-                raise
             except BaseException as error:
+                interrupts += issubclass(type(error), KeyboardInterrupt)
+                if interrupts > 1:
+                    # It takes too long, unless the object itself raised it.
+                    raise
                 found = _importable(name, value)
                 if not found:
                     lost[name] = _reason(name, value, error)
@@ -210,18 +212,21 @@ def record(names: _Names, wanted: list[str], own: Mapping[str, object], made: De
 
 
 def _importable(name: str, value: Any) -> tuple[str, ...]:
-    """The import that gives a value; none if there is no such import."""
-    try:
-        if issubclass(type(value), ModuleType):
-            module = str(value.__name__)
-            is_there = sys.modules.get(module) is value and module != "__main__"
-            return (f"import {module} as {name}",) if is_there else ()
-        module, own = str(value.__module__), str(value.__qualname__)
-        if module != "__main__" and vars(sys.modules[module])[own] is value:
-            return (f"from {module} import {own} as {name}",)
-    except Exception:
-        pass
-    return ()
+    """The import that gives a module, a function or a class; none if there is no such import."""
+    kind = type(value)
+    if issubclass(kind, ModuleType):
+        modules = [one for one, module in list(sys.modules.items()) if module is value]
+        return tuple(f"import {one} as {name}" for one in modules[:1] if one != "__main__")
+    if kind in (FunctionType, BuiltinFunctionType):
+        module, own = value.__module__, value.__name__
+    elif issubclass(kind, type):
+        module, _, own = class_name(value).rpartition(".")
+        module = module or "builtins"
+    else:
+        return ()
+    there = sys.modules.get(module) if type(module) is str and module != "__main__" else None
+    is_there = type(there) is ModuleType and vars(there).get(own, _MISSING) is value
+    return (f"from {module} import {own} as {name}",) if is_there else ()
 
 
 def _reason(name: str, value: Any, error: BaseException) -> str:

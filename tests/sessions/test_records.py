@@ -145,7 +145,10 @@ def test_only_what_a_name_still_holds(make, store):
     session = make(id="a")
     value(session, "def f(): return 1\nimport math as m\nclass A: pass\ndef g(): return 1")
     value(session, "f = 3\nm = 4\nA = 'A'\ndel g")
-    value(session, "def h(): return 1")
+    value(
+        session,
+        "def h(): return 1\nimport os\nfrom textwrap import *\nshort, there = dedent, os.path",
+    )
     session.run("1 / 0\ndef h(): return 2")
     value(session, "from math import pi, floor\npi += 1\nfloor = abs\ndef k(): return 0")
     value(session, "def k(): return 1\ndef k(): return 2\nraised = k")
@@ -153,6 +156,7 @@ def test_only_what_a_name_still_holds(make, store):
     session.load(store)
     assert value(session, "f, m, A, h(), pi > 4, floor(-1), k()") == (3, 4, "A", 1, True, 1, 2)
     assert "g" not in session.names
+    assert value(session, "short(' a'), fill('b'), there.basename('c/d')") == ("a", "b", "d")
 
 
 def test_going_back(make, store):
@@ -367,6 +371,33 @@ for name in list(sys.modules):
         session.run(hack % data.removeprefix(MAGIC))
         with pytest.raises((RuntimeError, TypeError)):
             session.save({})
+
+
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "SystemExit", "RecursionError"])
+def test_objects_that_raise(make, raised):
+    """They are lost, and the host is not ended by them."""
+    pytest.importorskip("numpy")
+    session, store = make(), {}
+    code = f"""
+        import numpy
+        class Hostile:
+            @property
+            def __class__(self): raise {raised}
+            def __getattr__(self, name): raise {raised}
+            __eq__ = __hash__ = __call__ = __iter__ = __class__.fget
+        hostile, x = Hostile(), 1
+        class Name(str):
+            __eq__ = lambda *_: True
+            __hash__ = str.__hash__
+        globals()[Name("odd")] = 2
+        """
+    assert session.run(textwrap.dedent(code)).error is None
+    record = session.save(store)
+    assert "x" in record.names and "hostile" in record.lost
+    with pytest.raises((TypeError, RuntimeError)):
+        session.get("hostile")
+    session.load(store)
+    assert session.get("x") == 1
 
 
 def test_too_large(make):
