@@ -164,6 +164,16 @@ class Result:
         """What `for_model` tells: a package whose tool is `Session.run` shows it to its model."""
         return self.for_model()
 
+    @property
+    def __pydantic_serializer__(self) -> Any:
+        """What Pydantic AI makes of it for a model, where `Session.run` is a tool: its text."""
+        try:
+            from pydantic_core import SchemaSerializer, core_schema
+        except ImportError as error:
+            raise AttributeError("it needs pydantic") from error
+        as_text = core_schema.plain_serializer_function_ser_schema(str)
+        return SchemaSerializer(core_schema.any_schema(serialization=as_text))
+
     def _repr_html_(self) -> str:
         parts = [f"<p>{escaped(repr(self)[len('<Result: ') : -1])}</p>"]
         if note := _restarted(self):

@@ -160,6 +160,25 @@ class TestPydanticAI:
             schema = Tool(getattr(session, method)).function_schema.json_schema
         assert set(schema["properties"]) == {"code", "stdin", "timeout"}
 
+    def test_the_model_is_told_of_a_step(self):
+        from pydantic_ai import Agent, Tool
+        from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+        from pydantic_ai.models.function import FunctionModel
+
+        codes = ["6 * 7", "open('/srv/x', 'w')"]
+
+        def model(messages, info):
+            if codes:
+                return ModelResponse([ToolCallPart("run", {"code": codes.pop(0)})])
+            return ModelResponse([TextPart("done")])
+
+        with Policy().session() as session:
+            ran = Agent(FunctionModel(model), tools=[Tool(session.run)]).run_sync("Count.")
+        parts = [part for message in ran.all_messages() for part in message.parts]
+        told = [x.model_response_str() for x in parts if isinstance(x, ToolReturnPart)]
+        assert told[0] == "value:\n42"
+        assert "Denied: open the file '/srv/x'" in told[1]
+
     @pytest.mark.parametrize(
         ("options", "kind", "told"),
         [

@@ -183,11 +183,10 @@ def replace(where, name):
             attempts()
         finally:
             put(where, name, own)
-        if exists(target):
-            found.append((where, name))
-            remove(target)
+        if exists(target) and not found:
+            found.append((where.__name__, name))
 
-put, exists, remove = setattr, os.path.exists, functools.partial(os.remove)
+put, exists = setattr, os.path.exists
 modules = "annotations arguments foreign forms objects tool_values typed values".split()
 for module in [importlib.import_module(f"fastaudit_rs.sessions.{one}") for one in modules]:
     for name, one in list(vars(module).items()):

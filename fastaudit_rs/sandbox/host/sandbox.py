@@ -384,7 +384,8 @@ class Sandbox(Runner):
             id: The name under which `Session.save` keeps it in a store; one is made by default.
             tools: Functions of the host for names of the steps, which run with its rights:
                 plain ones in the thread that waits for the step, coroutines in the event loop of
-                `Session.arun`. Arguments and results are data; their time is the step's.
+                `Session.arun`. They get what their annotations name, made of what the code passes
+                by value; their time is the step's.
             timeout: The seconds that a step may take; ``limits.wall_seconds`` by default.
             undo_depth: The number of states that `Session.undo` can go back to. Each is a copy of
                 the process that waits.
