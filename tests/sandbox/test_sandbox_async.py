@@ -1,6 +1,7 @@
 """Sandboxes in an event loop: nothing holds up the loop, or takes the threads of its executor."""
 
 import asyncio
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -115,9 +116,9 @@ def test_starting_does_not_stop_the_loop(monkeypatch, made):
             sandbox = manager.create("one")
             real = sandbox._setup.start
 
-            def start(*args):
+            def start(*args, **options):
                 assert goes_on.wait(30)
-                return real(*args)
+                return real(*args, **options)
 
             monkeypatch.setattr(sandbox._setup, "start", start)
             starting = {
@@ -139,3 +140,22 @@ def test_a_session_in_this_process():
             return ran.returncode
 
     assert awaited(main) == 0
+
+
+def test_half_a_message_holds_up_nobody():
+    """One thread reads what all processes say: it waits for no rest of a message."""
+    from fastaudit_rs.sandbox.host.process import wait_no_longer
+
+    with Sandbox(LOOSE, LIMITS) as sandbox, sandbox.session() as session:
+        process = session._process
+        here, there = socket.socketpair()
+        real, process.worker.control = process.worker.control, here
+        try:
+            wait_no_longer(here, 1)
+            there.sendall(b"\0\0\0")
+            process.hear()
+            assert process.is_lost
+        finally:
+            process.worker.control = real
+            here.close()
+            there.close()

@@ -10,6 +10,7 @@ import secrets
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,9 @@ COMMAND = (sys.executable, "-IB", "-c", START)
 
 #: The greatest length of the path of a Unix socket, in bytes: unix(7).
 LONGEST = 100
+
+#: The time for a message of a process to come whole, in seconds.
+WHOLE = 5
 
 #: The bytes of its last words that are reported if it fails to start.
 SAID = 4096
@@ -297,6 +301,7 @@ class Worker:
             stream.close()
         if said:
             raise SandboxError(f"the process of the sandbox cannot be prepared:\n{said}")
+        wait_no_longer(self.control)
 
     def _held(self, pid: int) -> KernelPart:
         """Put the process into a control group; return what it is to put on itself."""
@@ -383,6 +388,11 @@ class Worker:
         ended = self.ended
         assert ended is not None
         return ended
+
+
+def wait_no_longer(control: socket.socket, seconds: int = WHOLE) -> None:
+    """Have reading fail where the rest of a message does not come: many wait in one thread."""
+    control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, 0))
 
 
 def _rlimits(limits: Limits, *, memory: bool, others: bool) -> dict[int, int]:
