@@ -58,8 +58,16 @@ class Waiting:
 
     __slots__ = ("_ask", "_context", "_loop", "_seconds")
 
-    def __init__(self, ask: Callable[[AuditDenied], Awaitable[object]], seconds: Any) -> None:
-        """Take the loop that runs now, and its context: the callback has the host's rights."""
+    def __init__(
+        self,
+        ask: Callable[[AuditDenied], Awaitable[object]],
+        seconds: Any,
+        context: Callable[[], contextvars.Context] | None = None,
+    ) -> None:
+        """Take the loop that runs now, and its context: the callback has the host's rights.
+
+        It runs in this context, or in that which `context` gives at the time.
+        """
         try:
             self._loop = _loop()
         except RuntimeError:
@@ -74,7 +82,8 @@ class Waiting:
         if seconds is not None and not seconds > 0:
             raise ValueError(f"ask_seconds must be above 0, not {seconds!r}")
         self._ask, self._seconds = ask, seconds
-        self._context = contextvars.copy_context()
+        own = contextvars.copy_context()
+        self._context = context or (lambda: own)
 
     def __repr__(self) -> str:
         return repr(self._ask)
@@ -106,7 +115,7 @@ class Waiting:
         def begin() -> None:
             tasks.append(loop.create_task(work()))
 
-        loop.call_soon_threadsafe(begin, context=self._context.copy())
+        loop.call_soon_threadsafe(begin, context=self._context().copy())
         try:
             return answer.result(self._seconds)
         except (FutureTimeout, TimeoutError):

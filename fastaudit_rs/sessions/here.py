@@ -170,7 +170,9 @@ class HereSession(Session):
             return ask
         if is_async(ask):
             # An interrupt ends the wait.
-            asked = asking(self._questions, Waiting(ask, ask_seconds))
+            caller = self._caller
+            waiting = Waiting(ask, ask_seconds, lambda: caller.context)
+            asked = asking(self._questions, waiting)
         else:
             asked = self._held(asking(self._questions, ask))
         session = weakref.ref(self)

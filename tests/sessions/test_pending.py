@@ -371,7 +371,7 @@ class TestLangGraph:
         config = {"configurable": {"thread_id": "1"}}
 
         async def main():
-            sessions.append(opened(on_ask))
+            sessions.append(opened(on_ask_async if is_async else on_ask))
             sessions[0].run("n = 0")
             if is_async:
                 first = await compiled.ainvoke({}, config)
