@@ -25,6 +25,9 @@ AGAIN = 0.1
 #: The seconds between two looks for what is idle, at the least.
 LEAST = 0.02
 
+#: The number of keys that are remembered.
+REMEMBERED = 10_000
+
 #: Makes the session of a key: a session, or a context manager that gives one, and closes it.
 Make = Callable[[str], AbstractContextManager[Session]]
 
@@ -86,6 +89,8 @@ class SessionManager(Closing):
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._of: dict[str, QueuedSession] = {}
+        #: The keys of the last sessions that were closed: the model thinks that they go on.
+        self._was_open: dict[str, bool] = {}
         self._room = None if self._most is None else _Room(self._most, self)
         #: Set to have the thread look that closes what is idle.
         self._wake = threading.Event()
@@ -207,6 +212,8 @@ class SessionManager(Closing):
                     pass
         if self._store is not None:
             self._store.pop(key, None)
+        with self._lock:
+            self._was_open.pop(key, None)
         if one is not None:
             self._forget(key, one)
 
@@ -267,7 +274,8 @@ class SessionManager(Closing):
             one = self._of.get(key)
             if one is None:
                 make = partial(self._make, key)
-                one = QueuedSession(make, key, self._store, self._autosave, self._room)
+                is_anew = self._was_open.pop(key, False)
+                one = QueuedSession(make, key, self._store, self._autosave, self._room, is_anew)
                 self._of[key] = one
             if self._idle is not None and not self._watches:
                 self._watches = True
@@ -339,6 +347,10 @@ class SessionManager(Closing):
                 return False
             one.shut()
             self._forget(key, one)
+            with self._lock:
+                self._was_open[key] = True
+                if len(self._was_open) > REMEMBERED:
+                    del self._was_open[next(iter(self._was_open))]
             return True
         finally:
             one.turns.end()

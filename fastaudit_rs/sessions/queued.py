@@ -70,6 +70,7 @@ class QueuedSession:
         store: Where the record is, which is loaded when it is opened.
         autosave: True to save it after each use.
         room: The room for open sessions, which it takes a place of.
+        is_anew: True if there was one before, whose names are lost unless they were saved.
     """
 
     def __init__(
@@ -79,7 +80,9 @@ class QueuedSession:
         store: Store | None = None,
         autosave: bool = False,
         room: Turns | None = None,
+        is_anew: bool = False,
     ) -> None:
+        self._is_anew = is_anew
         self.turns = Turns()
         self.last_used = time.monotonic()
         #: The session, if it is open.
@@ -207,7 +210,8 @@ class QueuedSession:
             if self.session is None:
                 try:
                     session = self._ends.enter_context(self._opens())
-                    self._load(session)
+                    if not self._load(session) and self._is_anew:
+                        session._restarted = "anew", {}
                 except BaseException:
                     self._end()
                     raise
@@ -281,9 +285,16 @@ class QueuedSession:
             self._is_saved = True
 
     def shut(self) -> None:
-        """Save and close it, for good. It stays open if it cannot be saved."""
-        if self.session is not None and not self.session._has_ended():
-            self.save()
+        """Save and close it, for good. It stays open if the store refuses."""
+        if self._store is not None and self.session is not None and not self._is_saved:
+            try:
+                body = b"" if self.session._has_ended() else self.session._saved()
+            except Exception as error:
+                # It is the code's fault, and nobody else waits for it.
+                log.warning("the session %r is closed without being saved: %s", self._key, error)
+                body = b""
+            if body:
+                self._store[self._key] = MAGIC + body
         self.closed, self.is_shut = self.closed or "the session is closed", True
         self._end()
 

@@ -296,7 +296,8 @@ class TestSessions:
     def test_a_step_in_a_step(self, session):
         ran = session.run("f()", tools={"f": lambda: session.run("1")})
         assert str(ran.error) == (
-            "RuntimeError: the session runs a step already: wait for its end, or call interrupt()"
+            "RuntimeError: the session runs a step already: wait for its end, or call interrupt(); "
+            "a SessionManager queues steps"
         )
 
     @pytest.mark.parametrize("code", ["session.run('1')", "session.names", "session.reset()"])

@@ -250,6 +250,37 @@ def test_idle_sessions_are_saved_and_closed(manage, opens):
     assert manager._of.keys() == {"b"}
 
 
+def test_names_that_nobody_saved(manage):
+    """The model is told that they are gone; but for a key that was removed."""
+    manager = manage(max_sessions=1)
+    value(manager, "a", "x = 1")
+    assert manager.run("b", "1").restarted is None
+    ran = manager.run("a", "x")
+    assert (ran.restarted, ran.error.kind) == ("anew", "NameError")
+    manager.remove("a")
+    assert manager.run("a", "1").restarted is None
+    assert manager.run("b", "1").restarted == "anew"
+
+
+@pytest.mark.slow
+def test_a_session_that_cannot_be_saved_makes_room(manage, opens, place, caplog):
+    """Nobody else pays for what a user's code does."""
+    store = {}
+    opens.options["timeout"] = 1
+    manager = manage(store=store, max_sessions=1)
+    if place == "here":
+        code = "for n in range(20_001): globals()[f'n{n}'] = 1"
+    else:
+        code = """
+import sys, time
+sys.modules["fastaudit_rs.sessions.kept"].record = lambda *_: time.sleep(60)
+"""
+    value(manager, "a", code)
+    assert value(manager, "b", "1") == 1
+    assert "the session 'a' is closed without being saved" in caplog.text
+    assert manager.run("a", "1").restarted == "anew" and list(store) == ["b"]
+
+
 @pytest.mark.slow
 def test_the_number_of_sessions(manage, opens):
     store = {}

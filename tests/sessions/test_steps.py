@@ -503,13 +503,17 @@ def test_a_closed_session_runs_nothing(make):
 @pytest.mark.parametrize("is_async", [False, True])
 def test_close_ends_the_step_that_runs(make, is_async):
     session = make()
-    code = "print('begun')\nwhile True: pass"
-    timer = threading.Timer(0.5, session.close)
-    timer.start()
-    ran = asyncio.run(session.arun(code)) if is_async else session.run(code)
+    begun = threading.Event()
+    code = "print('begun', flush=True)\nbegun()\nwhile True: pass"
+    tools = {"begun": begun.set}
+    closing = threading.Thread(target=lambda: begun.wait(30) and session.close())
+    closing.start()
+    run = session.arun if is_async else session.run
+    ran = run(code, tools=tools)
+    ran = asyncio.run(ran) if is_async else ran
     assert (ran.killed_by, ran.error.kind) == ("interrupt", "KeyboardInterrupt")
     assert (ran.stdout, ran.success) == ("begun\n", False)
-    timer.join()
+    closing.join()
     with pytest.raises(RuntimeError, match="^the session is closed$"):
         session.run("1")
 
