@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::python::api::tool_function::{self, Function, Returned};
+use crate::python::api::tool_function::{self, Function, ToolResult};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::{intern, lock};
@@ -134,7 +134,7 @@ impl ToolAwaitable {
 }
 
 enum Ended<'py> {
-    With(Returned<'py>),
+    With(ToolResult<'py>),
     By(PyErr),
 }
 

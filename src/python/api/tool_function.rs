@@ -132,19 +132,19 @@ impl Function {
     }
 
     /// The result, while the tool has its rights: the host's own objects become data.
-    pub fn result<'py>(&self, result: Bound<'py, PyAny>) -> PyResult<Returned<'py>> {
+    pub fn result<'py>(&self, result: Bound<'py, PyAny>) -> PyResult<ToolResult<'py>> {
         if self.raw {
-            return Ok(Returned::Value(result));
+            return Ok(ToolResult::Value(result));
         }
         let py = result.py();
         match Copier::default().copy(&result) {
             Err(refused) if refused.is_of_class() => {
                 let data = as_data(py)?.invoke((&self.name, result), None)?;
-                Ok(Returned::Data(data))
+                Ok(ToolResult::Data(data))
             }
             copy => {
                 let copy = copy.map_err(|refused| refused.error(&self.told(py), "its result"))?;
-                Ok(Returned::Value(copy))
+                Ok(ToolResult::Value(copy))
             }
         }
     }
@@ -154,10 +154,10 @@ impl Function {
     ///
     /// # Errors
     /// `TypeError` for objects that cannot be passed by value, `ValueError` for too much.
-    pub fn handed_over<'py>(&self, returned: Returned<'py>) -> PyResult<Bound<'py, PyAny>> {
+    pub fn handed_over<'py>(&self, returned: ToolResult<'py>) -> PyResult<Bound<'py, PyAny>> {
         match returned {
-            Returned::Value(value) => Ok(value),
-            Returned::Data(data) => {
+            ToolResult::Value(value) => Ok(value),
+            ToolResult::Data(data) => {
                 let py = data.py();
                 of_values(py, &HANDED_OVER, "handed_over")?.invoke((&self.name, data), None)
             }
@@ -166,7 +166,7 @@ impl Function {
 }
 
 /// What a function returned.
-pub enum Returned<'py> {
+pub enum ToolResult<'py> {
     Value(Bound<'py, PyAny>),
     /// Data that are not plain, and not copied yet.
     Data(Bound<'py, PyAny>),
