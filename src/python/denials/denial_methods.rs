@@ -77,19 +77,20 @@ impl Denial {
     }
 
     #[getter]
-    pub fn host(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
+    pub fn host<'py>(&self, py: Python<'py>) -> PyResult<Option<Py<PyString>>> {
         if self.effect_of() != Some(EventEffect::Network) {
             return Ok(None);
         }
         let args = self.args.bind(py);
         // What came from another process has lists for tuples.
-        let is_address = |arg: &Bound<'_, PyAny>| {
-            arg.is_instance_of::<PyTuple>() || arg.is_instance_of::<PyList>()
+        let first = |arg: Bound<'py, PyAny>| match arg.cast::<PyTuple>() {
+            Ok(address) => Some(address.get_item(0)),
+            Err(_) => arg.cast::<PyList>().ok().map(|address| address.get_item(0)),
         };
-        let Some(address) = args.iter().find(is_address) else {
+        let Some(host) = args.iter().find_map(first) else {
             return self.text_at(py, 0);
         };
-        match address.get_item(0) {
+        match host {
             Ok(host) => simple::text(&host).map(|host| host.map(Bound::unbind)),
             Err(_) => Ok(None),
         }

@@ -205,7 +205,9 @@ class Proxy:
             if questions is None:
                 raise Denied(wanted.asks)
             asked = asyncio.wrap_future(questions.put(wanted.host, wanted.port, wanted.asks))
-            if not await asyncio.wait_for(asked, IDLE):
+            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+                await asyncio.wait_for(asked, IDLE)
+            if not (asked.done() and not asked.cancelled() and asked.result()):
                 raise Denied(wanted.asks)
             rules = self.approvable.most
         return await connected(wanted, rules, tls)
