@@ -124,7 +124,7 @@ class Session(Closing):
         tools: _Tools = None,
         timeout: float | None = None,
         stdin: str | bytes | None = None,
-        on_output: Callable[[Output], object] | None = None,
+        on_output: _OnOutput = None,
     ) -> Result:
         r"""Run a step, and wait for its end.
 

@@ -237,7 +237,7 @@ def _reason(name: str, value: Any, error: BaseException) -> str:
     if issubclass(kind, io.IOBase):
         return "a file"
     if type(error) is NotData:
-        words = str(error).removesuffix(", which cannot be passed by value")
+        words = str(error).partition(", which cannot be passed by value")[0]
         return limited(words.removeprefix(f"{name} is "), REASON)
     return limited(told(error), REASON)
 

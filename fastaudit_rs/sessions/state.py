@@ -113,6 +113,7 @@ class StepQueue(step.StepContext):
         state, snapshots, own = other.before, {**other.snapshots}, {**other.own}
         self.number, self.sources, self._modules = other.number, other.sources, other._modules
         self._displays = [*other._displays, own["display"]]
+        self.input = self.own["input"] = other.input
 
         def work() -> None:
             self.own = {**own, **self.own}

@@ -111,7 +111,7 @@ class TestLangChain:
         with python_tool(Policy()) as tool:
             assert "42" in tool.invoke({"code": "6 * 7"})
         with pytest.raises(RuntimeError, match="closed"):
-            tool.session.run("1")
+            tool.sessions.run("a", "1")
 
 
 class TestPydanticAI:

@@ -149,7 +149,7 @@ def test_files_are_in_the_artifact(place, tmp_path):
     assert message.artifact["changed"] == ["a.csv", "large"]
     assert message.artifact["files"] == {"a.csv": base64.b64encode(b"1,2").decode()}
     with pytest.raises(RuntimeError, match="closed"):
-        tool.session.run("1")
+        tool.sessions.run("a", "1")
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -4,10 +4,11 @@ import asyncio
 import builtins
 import concurrent.futures
 import contextlib
+import contextvars
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from ... import AuditDenied, Policy
@@ -89,6 +90,8 @@ class Calls:
         is_held_up: bool = False,
     ) -> None:
         self._on_ask = on_ask
+        #: That of whoever runs the code: another thread may watch it.
+        self._context = contextvars.copy_context()
         #: The time in which answers of coroutine functions and plain ones are waited for.
         self.thinking = Thinking()
         #: What ``on_ask`` raised, if it is for whoever runs the code.
@@ -179,7 +182,7 @@ class Calls:
                 else:
                     told(None if future.cancelled() else future.result())
 
-            future = asyncio.run_coroutine_threadsafe(asked(), self._loop())
+            future = self._scheduled(asked())
             self._running.add(future)
             future.add_done_callback(ended)
         return None
@@ -210,6 +213,11 @@ class Calls:
             return PENDING
         return None if self.raised is None else "interrupt"
 
+    def _scheduled(self, work: Coroutine[Any, Any, Any]) -> "concurrent.futures.Future[Any]":
+        """Have the host's loop run it, with the variables of the step's context."""
+        context = self._context.copy()
+        return context.run(asyncio.run_coroutine_threadsafe, work, self._loop())
+
     def _start(
         self,
         call: _Call,
@@ -231,7 +239,7 @@ class Calls:
             else:
                 self._answer(call, value)
 
-        future = asyncio.run_coroutine_threadsafe(called(), self._loop())
+        future = self._scheduled(called())
         self._running.add(future)
         future.add_done_callback(ended)
 
