@@ -39,7 +39,8 @@ class Limits:
         cpu_seconds: The time that each of its processes may compute.
         cpu_percent: The part of one core that all its processes may use together, 1 to 100; of
             each core where the kernel cannot count their time together.
-        processes: The number of processes that it may have at a time. Of threads there may be many
+        processes: The number of processes that it may have at a time; in a session that keeps
+            states to go back to (``undo_depth``), one more. Of threads there may be many
             more.
         open_files: The number of descriptors that each of its processes may have.
         disk: The bytes that may be in its directory.

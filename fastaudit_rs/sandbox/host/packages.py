@@ -16,6 +16,7 @@ from typing import Any
 from ... import Policy
 from ...sessions.cells import INSTALL
 from ...sessions.errors import SandboxError
+from ...sessions.typed import Typed
 from ..install import Install, name_of, normal, requirement
 from . import copies
 from .files import remove_own
@@ -71,7 +72,7 @@ class Packages:
     @property
     def tools(self) -> dict[str, Any]:
         """The function that a session's code reaches by ``%pip``, if it may install something."""
-        return {INSTALL: self.demanded} if self._wanted.on_demand else {}
+        return {INSTALL: Typed(self.demanded, INSTALL)} if self._wanted.on_demand else {}
 
     def demanded(self, text: str) -> str:
         """Do what ``%pip`` says, and return what a notebook would show."""

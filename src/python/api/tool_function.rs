@@ -86,7 +86,7 @@ impl Function {
             return Ok((args, None));
         }
         let kwargs = kwargs.unwrap_or_else(|| PyDict::new(py));
-        Ok(before.bind(py).invoke((args, kwargs), None)?.extract()?)
+        before.bind(py).invoke((args, kwargs), None)?.extract()
     }
 
     fn are_as_named(&self, args: &Bound<'_, PyTuple>) -> bool {
