@@ -142,7 +142,9 @@ class TestUndo:
                 for _ in range(4):
                     assert session.run("1").success
                 # The copy that was let go of by the last step may take a moment to end.
-                assert until(lambda: session.run(inspect.cleandoc(code)).value == 4 + bool(undo_depth))
+                assert until(
+                    lambda: session.run(inspect.cleandoc(code)).value == 4 + bool(undo_depth)
+                )
 
     def test_threads_stay_in_the_process_that_goes_on(self, session):
         session.run(
