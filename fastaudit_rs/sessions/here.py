@@ -171,7 +171,8 @@ class HereSession(Session):
         if is_async(ask):
             # An interrupt ends the wait.
             caller = self._caller
-            waiting = Waiting(ask, ask_seconds, lambda: caller.context)
+            given: Any = ask
+            waiting = Waiting(given, ask_seconds, lambda: caller.context)
             asked = asking(self._questions, waiting)
         else:
             asked = self._held(asking(self._questions, ask))

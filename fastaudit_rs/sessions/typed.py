@@ -279,7 +279,8 @@ def _names_near(function: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The names of the module that a function is defined in, and those that it closes over."""
     plain = inspect.unwrap(function)
     while isinstance(plain, (types.MethodType, functools.partial)):
-        plain = inspect.unwrap(plain.func if hasattr(plain, "func") else plain.__func__)
+        inner = plain.__func__ if isinstance(plain, types.MethodType) else plain.func
+        plain = inspect.unwrap(inner)
     if not inspect.isfunction(plain):
         plain = inspect.getattr_static(type(plain), "__call__", None)
     if not inspect.isfunction(plain):

@@ -30,6 +30,7 @@ class Watched(Protocol):
 
     def fileno(self) -> int:
         """A descriptor that can be read when there is something to look at; -1 if none is."""
+        ...
 
     def look(self, seconds: float) -> None:
         """Look at what there is, within so many seconds. It raises nothing."""
@@ -40,6 +41,7 @@ class Watched(Protocol):
     @property
     def is_called(self) -> bool:
         """True if `call` has something to do."""
+        ...
 
     def call(self) -> None:
         """Call functions of the host, for any time. It raises nothing."""

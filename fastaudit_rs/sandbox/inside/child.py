@@ -203,7 +203,7 @@ def _run(job: Job, names: dict[str, Any]) -> object:
 def _runners() -> list[str]:
     """The files that run code which awaits something at its top level, and another program."""
     loop = sys.modules.get("asyncio.base_events")
-    step = sys.modules.get(f"{__package__.rpartition('.sandbox')[0]}.sessions.step")
+    step = sys.modules.get(f"{__name__.partition('.sandbox')[0]}.sessions.step")
     command = sys.modules.get(f"{__package__}.command")
     starters = [] if command is None else command.STARTERS
     return [str(module.__file__) for module in (loop, step) if module is not None] + [*starters]
