@@ -14,6 +14,12 @@ import pytest
 
 from fastaudit_rs import Policy
 
+try:
+    # pydantic takes that of the standard library from Python 3.12 on.
+    from typing_extensions import TypedDict
+except ImportError:
+    from typing import TypedDict
+
 
 class Size(enum.Enum):
     SMALL = "small"
@@ -27,7 +33,7 @@ class Item:
     size: Size = Size.SMALL
 
 
-class Order(typing.TypedDict):
+class Order(TypedDict):
     item: Item
     count: int
 
