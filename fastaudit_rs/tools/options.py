@@ -292,8 +292,7 @@ def open_sandbox(rules: tuple[Policy, "Limits"], line: str = "", **more: Any) ->
         sandbox = Sandbox(*rules, **more)
     except SandboxError as error:
         raise SandboxError(str(error).removesuffix(PREFER)) from None
-    setup = sandbox._setup
-    setup.policy = setup.policy._told_in("sandbox options", sandbox.policy, line=line)
+    sandbox._setup.word("sandbox options", sandbox.policy, line)
     return sandbox
 
 

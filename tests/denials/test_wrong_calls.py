@@ -160,7 +160,7 @@ STEPS = [
     ),
     (
         "session.run('1', function={})",
-        "Did you mean 'tools'? It takes code, variables, tools, timeout, stdin.",
+        "Did you mean 'tools'? It takes code, variables, tools, timeout, stdin, on_output.",
     ),
     ("session.run('1', wall_seconds=3)", "Limits(wall_seconds=…)) has it"),
     ("asyncio.run(session.arun('1', input=''))", "Did you mean 'stdin'?"),

@@ -92,13 +92,14 @@ class Setup:
         written = _as_written(policy, directory)
         if self.is_carried:
             policy, held = map(_without_http, (policy, held))
-        self.policy = _with(policy, more, directory)._told_in("sandbox", written)
+        self.policy = _with(policy, more, directory)
         #: The policy of a guard whose host is asked about other hosts, by the proxy: it knows their
         #: names, and sees what native code and programs connect to.
         self._asking = self.policy
         if self._approvable is not None:
             network = _asked_by_others(policy.network, held.network)
-            self._asking = self.policy.replace(network=network)._told_in("sandbox", written)
+            self._asking = self.policy.replace(network=network)
+        self.word("sandbox", written)
         #: The policy that the kernel holds: answers may open more than the guard lets through.
         self._held = self.policy if approvable is None else _with(held, more, directory)
         self._closed = False
@@ -109,6 +110,11 @@ class Setup:
         self._lock = threading.Lock()
         self._started: weakref.WeakSet[Worker] = weakref.WeakSet()
         self._proxy: Proxy | None = None
+
+    def word(self, words: str, written: Policy, line: str = "") -> None:
+        """Have hints name what to write, in these words."""
+        self.policy = self.policy._told_in(words, written, line)
+        self._asking = self._asking._told_in(words, written, line)
 
     def start(
         self, preload: Sequence[str] = (), copies: int = 0, *, asks: bool | None = None
