@@ -162,11 +162,13 @@ REPLACED = """
 import builtins, dataclasses, functools, importlib, json, os, pathlib
 
 tried = 0
+# Before 3.13 making one calls functions that are replaced below.
+path = pathlib.Path(target)
 
 def attempts():
     global tried
     tried += 1
-    for value in (pathlib.Path(target), {target}, [target, {1}]):
+    for value in (path, {target}, [target, {1}]):
         give(echo, value)
     give(echo, target, key=target)
     give(echo, key=3)
