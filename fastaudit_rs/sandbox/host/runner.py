@@ -7,9 +7,8 @@ import re
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from ... import AuditLog, Policy
@@ -109,7 +108,7 @@ class RunRequest:
     loop: "asyncio.AbstractEventLoop | None" = None
     timeout: float | None = None
     variables: bytes = b""
-    tools: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+    tools: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     #: A program to run in the place of the code.
     command: Command | None = None
 
