@@ -21,6 +21,8 @@ def out(out):
 @pytest.fixture(params=["here", "sandbox"])
 def opened(request, tmp_path, out):
     """`opened(on_ask, **options)`: a session in either place, which may write nowhere."""
+    if request.param == "sandbox":
+        pytest.importorskip("sandlock")
     with contextlib.ExitStack() as stack:
 
         def make(on_ask, **options):
@@ -272,6 +274,7 @@ def tell(kind, **told):
 
 def test_a_guest_that_words_questions(tmp_path, out):
     """It speaks with the host as our code there does: nothing that it says is an answer."""
+    pytest.importorskip("sandlock")
     approvable = Policy(write=[str(out)])
     granted = "granted=[['', 'once']], answer='once'"
     with Sandbox(parent=tmp_path, approvable=approvable) as sandbox:

@@ -127,8 +127,8 @@ def test_a_denial_that_is_told_nowhere_else_is_kept(session):
 def test_frames_of_libraries_are_left_out(session):
     told = session.run("import json\njson.loads('{')").for_model()
     assert told.count("  File ") == 4 and "frames of libraries" not in told
-    told = session.run("import ast\nast.literal_eval('-' * 3 + 'x')").for_model()
-    assert "frames of libraries …" in told and "in <module>\n    ast.literal_eval" in told
+    told = session.run("import copy\ncopy.deepcopy([[[[(n for n in [])]]]])").for_model()
+    assert "frames of libraries …" in told and "in <module>\n    copy.deepcopy" in told
     assert told.count("  File ") == 2
 
 
