@@ -29,7 +29,11 @@ STANDARD: tuple[Standard, ...] = ("stdin", *NAMES)
 
 _proxies: "dict[Standard, StreamProxy]" = {}
 
-_lock = threading.Lock()
+#: The last of each, which outlives its use: ``print()`` borrows its stream.
+_lasting: "dict[Standard, StreamProxy]" = {}
+
+#: Taken again by a session that is collected meanwhile.
+_lock = threading.RLock()
 
 
 class Capture:
@@ -204,7 +208,10 @@ def _stand_in(output: Capture) -> None:
             with _lock:
                 stream = _standing(name)
                 if stream is not None and type(stream) is not StreamProxy:
-                    stream = StreamProxy(name, stream)
+                    last = _lasting.get(name)
+                    if last is None or object.__getattribute__(last, "_other") is not stream:
+                        last = _lasting[name] = StreamProxy(name, stream)
+                    stream = last
                 if type(stream) is StreamProxy:
                     _proxies[name] = stream
                     setattr(sys, name, stream)

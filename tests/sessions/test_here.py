@@ -559,3 +559,19 @@ def test_figures_are_shown_and_closed(recwarn):
     assert pyplot.gcf() is mine and not mine.axes
     pyplot.close(mine)
     assert not [one for one in recwarn if "non-interactive" in str(one.message)]
+
+
+def test_a_session_ends_while_the_host_prints(directory, monkeypatch):
+    """`print()` goes on with the stream that it began with."""
+
+    class Ends(io.StringIO):
+        def write(self, text):
+            session.close()
+            gc.collect()
+            return super().write(text)
+
+    monkeypatch.setattr(sys, "stdout", Ends())
+    session = Policy().session(directory=directory)
+    session.run("1")
+    print("host", "goes on")
+    assert sys.stdout.getvalue() == "host goes on\n"
