@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import contextlib
 import importlib.util
 import os
 import re
@@ -155,32 +156,54 @@ with session:
     assert "detail" in post(f"/questions/{asked['pending']}", answer="once")
 
 
+@contextlib.contextmanager
+def served(recipe, directory, *words):
+    """A client of a recipe that uvicorn serves, in a process of its own."""
+    httpx = pytest.importorskip("httpx")
+    pytest.importorskip("fastapi")
+    with open(directory / "log", "w") as log:
+        server = subprocess.Popen(
+            [sys.executable, RECIPES / recipe, *words, "0"],
+            stderr=log,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+    try:
+        address = None
+        for _ in range(600):
+            found = re.search(r"running on (http://\S+)", (directory / "log").read_text())
+            if found:
+                address = found[1]
+                break
+            assert server.poll() is None, (directory / "log").read_text()
+            time.sleep(0.1)
+        with httpx.Client(base_url=address, timeout=30) as client:
+            yield client
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def test_a_sandbox_for_each_user_of_fastapi(tmp_path):
+    pytest.importorskip("sandlock")
+    with served("fastapi_users.py", tmp_path) as client:
+
+        def step(user, code):
+            return client.post("/steps", content=code, headers={"x-user": user}).json()
+
+        assert step("ada", "n = 1\nn")["value"] == 1
+        assert "NameError" in step("bob", "n")["text"]
+        killed = "import signal, time; signal.setitimer(signal.ITIMER_REAL, 0.001); time.sleep(9)"
+        assert "ended its process" in step("ada", killed)["text"]
+        assert step("ada", "n + 1")["value"] == 2
+        assert step("bob", "while True: pass")["ended_by"] == "wall_seconds"
+        assert step("bob", "2")["value"] == 2
+
+
 class TestFastAPI:
     @pytest.fixture
     def client(self, tmp_path):
-        """To a server of its own, of uvicorn."""
-        httpx = pytest.importorskip("httpx")
-        pytest.importorskip("fastapi")
-        with open(tmp_path / "log", "w") as log:
-            server = subprocess.Popen(
-                [sys.executable, RECIPES / "fastapi_app.py", tmp_path, "0"],
-                stderr=log,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            )
-        try:
-            address = None
-            for _ in range(600):
-                found = re.search(r"running on (http://\S+)", (tmp_path / "log").read_text())
-                if found:
-                    address = found[1]
-                    break
-                assert server.poll() is None, (tmp_path / "log").read_text()
-                time.sleep(0.1)
-            with httpx.Client(base_url=address, timeout=30) as client:
-                yield client
-        finally:
-            server.terminate()
-            server.wait()
+        with served("fastapi_app.py", tmp_path, tmp_path) as client:
+            yield client
 
     def test_each_user_has_a_directory(self, client, tmp_path):
         def put(user, name):
