@@ -84,6 +84,19 @@ def test_a_step_that_ends_its_process(shared, name):
         usable(session)
 
 
+def test_a_step_after_one_that_ended_its_process(shared):
+    """A copy of the session's process goes on in its place, under the same guard."""
+    with shared.session() as session:
+        session.run(f"{END}x = 1")
+        assert "ended its process" in session.run("end()").error.message
+        session.undo()
+        for code in ("os._exit(0)", "os.abort()", "os.setsid()"):
+            ran = session.run(code)
+            assert ran.error.kind == "fastaudit_rs.AuditDenied", (code, ran.error)
+        copied = "if not (copy := os.fork()): os._exit(7)\nos.waitpid(copy, 0)[1] >> 8"
+        assert session.run(copied).value == 7
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "between", "names", "get", "undo", "reset"])
 def test_killed_between_steps(shared, moment):

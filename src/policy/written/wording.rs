@@ -365,7 +365,13 @@ pub fn of_policy(
              Sandbox(policy)"
                 .to_owned()
         }
-        "os.fork" | "os.forkpty" => format!("no other thread, or {}", told.never(event)),
+        "os.fork" | "os.forkpty" => {
+            let asked = match told.words {
+                Words::Policy => format!(", or {}", told.never(event)),
+                _ => String::new(),
+            };
+            format!("a fork while no other thread runs{asked}")
+        }
         _ => told.never(event),
     };
     (text, None)

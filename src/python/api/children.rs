@@ -140,6 +140,7 @@ impl Child {
             if !goes_on {
                 process::end_at_once(0, false);
             }
+            process::note_in_place();
         });
         Ok(copied?)
     }

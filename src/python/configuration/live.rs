@@ -36,7 +36,7 @@ pub struct Live {
     /// The threads under them that are in native code, without the interpreter's lock.
     released: AtomicUsize,
     /// The number of copies of the process as the last of them was entered.
-    generation: AtomicUsize,
+    branch: AtomicUsize,
     /// True if it is among all.
     is_listed: AtomicBool,
     /// True if its guard holds in the whole process for good.
@@ -74,7 +74,7 @@ impl Live {
             guards: AtomicUsize::new(0),
             left: AtomicUsize::new(0),
             released: AtomicUsize::new(0),
-            generation: AtomicUsize::new(0),
+            branch: AtomicUsize::new(0),
             is_listed: AtomicBool::new(false),
             is_installed: AtomicBool::new(false),
         })
@@ -88,12 +88,12 @@ impl Live {
 
     /// Returns whether the process is a copy of the one that a guard was entered in last.
     pub fn is_in_copy(&self) -> bool {
-        self.generation.load(Ordering::Relaxed) != process::generation()
+        self.branch.load(Ordering::Relaxed) != process::branch()
     }
 
     pub fn enter(self: &Arc<Self>) {
         self.guards.fetch_add(1, Ordering::Relaxed);
-        self.generation.store(process::generation(), Ordering::Relaxed);
+        self.branch.store(process::branch(), Ordering::Relaxed);
         // Who enters a guard runs Python here, whoever made the copy.
         process::note_python();
         if !self.is_listed.swap(true, Ordering::Relaxed) {

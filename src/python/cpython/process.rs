@@ -116,7 +116,10 @@ pub fn limits(resource: i32) -> Option<[libc::rlim_t; 2]> {
 
 static FORKS: AtomicUsize = AtomicUsize::new(0);
 
-/// The same, of the last copy that Python code made.
+/// The number of them that went on in place of their original, as states of a session do.
+static IN_PLACE: AtomicUsize = AtomicUsize::new(0);
+
+/// The number of copies up to the last one that Python code made.
 static OF_PYTHON: AtomicUsize = AtomicUsize::new(0);
 
 /// `_thread._count`, as it was.
@@ -126,6 +129,17 @@ static COUNT: Once<Py<PyAny>> = Once::new();
 #[inline]
 pub fn generation() -> usize {
     FORKS.load(Ordering::Relaxed)
+}
+
+/// The same without copies that went on in place of their original: a guard takes them for it.
+#[inline]
+pub fn branch() -> usize {
+    generation() - IN_PLACE.load(Ordering::Relaxed)
+}
+
+/// Notes that this process, a copy that was made just now, goes on in place of its original.
+pub fn note_in_place() {
+    IN_PLACE.fetch_add(1, Ordering::Relaxed);
 }
 
 pub fn note_python() {

@@ -172,7 +172,7 @@ fn of_arguments(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> 
     }
     if matches!(event, "os.fork" | "os.forkpty") {
         return Hint::saying(format!(
-            "no other thread, or a before_deny that returns True for {event:?}"
+            "a fork while no other thread runs, or a before_deny that returns True for {event:?}"
         ));
     }
     Hint::saying(format!("a before_deny that returns True for {event:?}"))

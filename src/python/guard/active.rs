@@ -69,7 +69,7 @@ pub struct Active {
     pub origin: Option<Box<Origin>>,
     is_left: AtomicBool,
     /// How often the process had been copied when it was entered.
-    pub generation: usize,
+    pub branch: usize,
     /// A guard that is in force as well, though the context is not its own.
     pub beside: Option<Py<Active>>,
     /// Keeps CALL monitoring on for as long as any context can see this guard.
@@ -164,7 +164,7 @@ impl Active {
             log: OnceLock::new(),
             origin,
             is_left: AtomicBool::new(false),
-            generation: process::generation(),
+            branch: process::branch(),
             beside: None,
             _monitoring: monitoring,
         }
@@ -223,7 +223,7 @@ impl Active {
     }
 
     pub fn is_in_copy(&self) -> bool {
-        self.generation != process::generation()
+        self.branch != process::branch()
     }
 
     /// Returns whether another guard took the place of the one that it was entered under.

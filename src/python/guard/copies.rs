@@ -31,14 +31,14 @@ pub fn note(py: Python<'_>) -> PyResult<()> {
     if let Current::Guarded(active) = scope::own(py)? {
         let before = lock(&UNDER).replace(active.unbind());
         drop(before);
-        MADE.store(process::generation(), Ordering::Relaxed);
+        MADE.store(process::branch(), Ordering::Relaxed);
     }
     Ok(())
 }
 
 /// Returns whether this process is a copy of the one in which this guard was entered.
 pub fn is_copy_under(active: &Active) -> bool {
-    process::generation() > active.generation
+    process::branch() > active.branch
 }
 
 fn under(py: Python<'_>) -> Option<Py<Active>> {
@@ -47,7 +47,7 @@ fn under(py: Python<'_>) -> Option<Py<Active>> {
 
 /// Ends this process if it is a copy that was made under this guard, and leaves it with this error.
 pub fn leave(py: Python<'_>, left: &Py<Active>, error: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-    if !left.get().is_in_copy() || MADE.load(Ordering::Relaxed) <= left.get().generation {
+    if !left.get().is_in_copy() || MADE.load(Ordering::Relaxed) <= left.get().branch {
         return Ok(());
     }
     let is_made_under = under(py).is_some_and(|under| is_under(under.bind(py), left.bind(py)));
@@ -69,7 +69,7 @@ pub fn leave(py: Python<'_>, left: &Py<Active>, error: Option<&Bound<'_, PyAny>>
 /// number of copies before the call, whose exception is set if it raised one.
 #[inline]
 pub fn call_is_over(py: Python<'_>, before: usize) {
-    if process::generation() != before {
+    if process::branch() != before {
         call_is_over_in_copy(py, before);
     }
 }

@@ -41,7 +41,7 @@ impl Later {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let before = process::generation();
+        let before = process::branch();
         let lent = carry::lend_here(self.active.bind(py))?;
         let result = calling::call(self.function.bind(py), args, kwargs);
         if let Some(lent) = lent {

@@ -62,7 +62,7 @@ fn run(called: Called<'_>) -> Returned {
         return Returned::failed();
     };
     let make = || {
-        let copies = process::generation();
+        let copies = process::branch();
         let result = called.make();
         copies::call_is_over(called.py, copies);
         result

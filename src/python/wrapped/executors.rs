@@ -144,7 +144,7 @@ fn run(called: CalledByTuple<'_>) -> Returned {
     let Some((lent, function)) = begun else {
         return Returned::failed();
     };
-    let copies = process::generation();
+    let copies = process::branch();
     let make = || called.make_of(function);
     let result = carry::during(called.py, lent, make, carry::take_back_here);
     copies::call_is_over(called.py, copies);

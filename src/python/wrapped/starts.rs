@@ -69,7 +69,7 @@ fn begin(called: Called<'_>, silent: Option<&Silent>, is_copy: bool) -> Returned
     if called.ours(|py| executors::check_process(py, is_copy)).is_none() {
         return Returned::failed();
     }
-    let before = process::generation();
+    let before = process::branch();
     let result = match silent {
         Some(silent) => without_event::call(called, silent),
         None => called.make(),
@@ -77,7 +77,7 @@ fn begin(called: Called<'_>, silent: Option<&Silent>, is_copy: bool) -> Returned
     if let Some(told) = result.object(called.py) {
         // The process exists already: an error while noting it would hide it.
         called.ours(|py| {
-            let _ = match process::generation() == before {
+            let _ = match process::branch() == before {
                 true => note(&told),
                 false => {
                     process::note_python();
