@@ -351,7 +351,7 @@ def test_verdicts_on_names(name, port, rule):
     rules = Rules(Network(hosts=hosts, block=block, ports=[443, "1000-1009"]))
     begun = time.monotonic()
     assert rules.of_name(name, port) == rule
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 4
 
 
 @pytest.mark.parametrize(
