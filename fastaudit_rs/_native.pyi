@@ -426,9 +426,10 @@ class _Children:
     """
 
     def __new__(cls) -> Self: ...
-    def confine(self, policy: Policy, memory_files: bool) -> None:
+    def confine(self, policy: Policy, memory_files: bool, landlock: int, own_network: bool) -> None:
         """Give up all privileges, and filter system calls, for good: the policy's network remains.
 
+        The filter holds what this version of Landlock does not.
         `OSError` if the kernel refuses, or it is not Linux on a 64-bit machine. It may be confined
         in part then.
         """

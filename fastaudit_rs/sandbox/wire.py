@@ -83,6 +83,10 @@ class KernelPart(NamedTuple):
     memory_files: bool
     #: Limits of each process by itself: setrlimit(2).
     limits: dict[int, int]
+    #: The version of Landlock.
+    landlock: int
+    #: True if the network is one of the sandbox's own.
+    own_network: bool
 
 
 class Malformed(ValueError):

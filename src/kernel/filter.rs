@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
-use seccompiler::SeccompCmpOp::{self, Eq, MaskedEq, Ne};
+use seccompiler::SeccompCmpOp::{self, Eq, Gt, Lt, MaskedEq, Ne};
 use seccompiler::{
     BackendError, BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCondition,
     SeccompFilter, SeccompRule,
@@ -74,6 +74,22 @@ const REQUESTS: [(u8, &[u64]); 6] = [
 /// `F_SETLEASE` and `F_NOTIFY` of fcntl(2): others wait for a lease before they open the file.
 const HELD: [i32; 2] = [1024, 1026];
 
+/// The version of Landlock that holds all that a sandbox needs (Linux 6.12), and those that first
+/// hold requests for devices, and `truncate`.
+const WHOLE: i32 = 6;
+const KNOWS_DEVICES: i32 = 5;
+const KNOWS_TRUNCATE: i32 = 3;
+
+/// The requests of ioctl(2) that change no device: TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX,
+/// FIOCLEX, FIOASYNC, FIOQSIZE, FIGETBSZ. Besides, those of sockets, and of `REQUESTS`.
+const HARMLESS: [u64; 9] = [0x5401, 0x5413, 0x541b, 0x5421, 0x5450, 0x5451, 0x5452, 0x5460, 2];
+const OF_SOCKETS: [u64; 2] = [0x8900, 0x89ff];
+
+/// Requests that have signals sent to others: FIOSETOWN and SIOCSPGRP of ioctl(2), and `F_SETOWN` and
+/// `F_SETOWN_EX` of fcntl(2).
+const OWNERS: [u64; 2] = [0x8901, 0x8902];
+const OWNED: [i32; 2] = [8, 15];
+
 /// True once this process, and so each copy of it, has no sockets but Unix sockets.
 static ONLY_UNIX_SOCKETS: AtomicBool = AtomicBool::new(false);
 
@@ -82,21 +98,42 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 pub struct Filters([BpfProgram; 2]);
 
-/// Returns the filters for a policy's network. `memory_files` says whether there may be files in
-/// memory (memfd_create(2)), which only a control group counts.
-pub fn filters(network: &NetworkUse, memory_files: bool) -> Result<Filters, Error> {
+/// What the system holds besides.
+#[derive(Clone, Copy)]
+pub struct Beside {
+    /// Whether there may be files in memory (memfd_create(2)), which only a control group counts.
+    pub memory_files: bool,
+    /// The version of Landlock.
+    pub landlock: i32,
+    /// Whether the network is one of the sandbox's own, whose abstract sockets are too.
+    pub own_network: bool,
+}
+
+/// Returns the filters for a policy's network. They hold what that version of Landlock does not.
+pub fn filters(network: &NetworkUse, beside: Beside) -> Result<Filters, Error> {
+    let Beside { memory_files, landlock, own_network } = beside;
     let mut rules = processes()?;
     rules.extend(devices()?);
-    rules.extend(descriptors()?);
+    rules.extend(descriptors(landlock)?);
+    if landlock < KNOWS_TRUNCATE {
+        rules.extend(truncating()?);
+    }
     rules.extend(match network {
         NetworkUse::All(true) => Rules::new(),
         NetworkUse::All(false) => no_sockets()?,
         NetworkUse::Rules(known) => known_sockets(known.listen == Choice::All(false))?,
     });
+    if landlock < WHOLE && !own_network {
+        // Pairs remain: they are made without an address.
+        let unix = rule([(0, Dword, Eq, number(libc::AF_UNIX))])?;
+        rules.entry(libc::SYS_socket).or_default().push(unix);
+    }
     if !memory_files {
         rules.extend([libc::SYS_memfd_create, MEMFD_SECRET].map(always));
     }
-    let absent = ABSENT.iter().copied().map(always).collect();
+    let unread = (landlock < KNOWS_TRUNCATE).then_some(libc::SYS_openat2);
+    let unseen = (landlock < WHOLE).then_some(libc::SYS_pidfd_send_signal);
+    let absent = ABSENT.iter().copied().chain(unread).chain(unseen).map(always).collect();
     // An answer and no end of the process: code can go on without. Programs have other ways where a
     // kernel lacks a call.
     Ok(Filters([program(rules, libc::EPERM)?, program(absent, libc::ENOSYS)?]))
@@ -152,17 +189,48 @@ fn devices() -> Result<Rules, BackendError> {
 }
 
 /// Requests that change files by a descriptor that only reads, or that have others wait for it.
-fn descriptors() -> Result<Rules, BackendError> {
+fn descriptors(landlock: i32) -> Result<Rules, BackendError> {
     let mut requests = Vec::new();
+    let mut commands = HELD.to_vec();
+    if landlock < WHOLE {
+        commands.extend(OWNED);
+        for request in OWNERS {
+            requests.push(rule([(1, Dword, Eq, request)])?);
+        }
+    }
+    if landlock < KNOWS_DEVICES {
+        for beside in [(1, Dword, Lt, OF_SOCKETS[0]), (1, Dword, Gt, OF_SOCKETS[1])] {
+            let read = REQUESTS.iter().flat_map(|(_, allowed)| *allowed);
+            let others = HARMLESS.iter().chain(read).map(|request| (1, Dword, Ne, *request));
+            requests.push(rule(others.chain([beside]))?);
+        }
+    }
     for (common, allowed) in REQUESTS {
         let others = allowed.iter().map(|request| (1, Dword, Ne, *request));
         let of_letter = (1, Dword, MaskedEq(0xff00), u64::from(common) << 8);
         requests.push(rule(others.chain([of_letter]))?);
     }
-    let held = HELD.map(|command| rule([(1, Dword, Eq, number(command))]));
+    let held = commands.into_iter().map(|command| rule([(1, Dword, Eq, number(command))]));
     Ok(Rules::from([
         (libc::SYS_ioctl, requests),
-        (libc::SYS_fcntl, held.into_iter().collect::<Result<_, _>>()?),
+        (libc::SYS_fcntl, held.collect::<Result<_, _>>()?),
+    ]))
+}
+
+/// Opening a file to truncate it that is not opened for writing, which Landlock decides about. Access
+/// of the kind 3 is for requests alone: open(2).
+fn truncating() -> Result<Rules, BackendError> {
+    let opened = |flags| {
+        let each = [libc::O_RDONLY, libc::O_ACCMODE].map(|access| {
+            let mask = number(libc::O_ACCMODE | libc::O_TRUNC);
+            rule([(flags, Dword, MaskedEq(mask), number(access | libc::O_TRUNC))])
+        });
+        each.into_iter().collect::<Result<Vec<_>, _>>()
+    };
+    Ok(Rules::from([
+        (libc::SYS_openat, opened(2)?),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_open, opened(1)?),
     ]))
 }
 
@@ -232,11 +300,13 @@ mod tests {
 
     use super::*;
 
+    const BESIDE: Beside = Beside { memory_files: false, landlock: WHOLE, own_network: false };
+
     #[test]
     fn rules_let_known_protocols_alone_pass() {
         let network = NetworkUse::Rules(Box::default());
         let thread = std::thread::spawn(move || {
-            apply(&filters(&network, false).unwrap()).unwrap();
+            apply(&filters(&network, BESIDE).unwrap()).unwrap();
             let made = |kind, protocol| {
                 let protocol = Protocol::from_raw(RawProtocol::new(protocol).unwrap());
                 socket(AddressFamily::INET, kind, Some(protocol)).err()

@@ -1,5 +1,7 @@
 """Changes of metadata in a sandbox, which Landlock does not know: modes, owners, times, attributes.
 
+Before version 3 it does not know truncate(2) either.
+
 The kernel asks the host about each such system call (seccomp_unotify(2)), by way of `sandlock`. The
 host opens the file itself, judges it by where it is, and changes it: nothing that the caller writes
 to its memory meanwhile has an effect. The thread that does it has no privileges, so that the kernel
@@ -10,6 +12,7 @@ import errno
 import importlib
 import os
 import platform
+import resource
 import stat
 import struct
 import time
@@ -33,6 +36,9 @@ PAGE = 4096
 #: Beginnings of the names of attributes that give privileges, or that need them.
 PRIVILEGED = (b"security.", b"trusted.")
 
+#: The call that newer versions of Landlock hold.
+TRUNCATE = "truncate"
+
 #: System calls that the others here do not need, and that are denied.
 DENIED = ("utime", "utimes", "futimesat", "setxattrat", "removexattrat", "file_setattr")
 
@@ -54,11 +60,14 @@ class Metadata:
     files and directories exist, and nothing may touch them.
     """
 
-    def __init__(self, roots: Sequence[str] | None, blocked: Sequence[str]) -> None:
+    def __init__(
+        self, roots: Sequence[str] | None, blocked: Sequence[str], *, truncates: bool = False
+    ) -> None:
         self.roots = ("/",) if roots is None else tuple(roots)
         self._roots = [f"{root.rstrip('/')}/" for root in self.roots]
         self._blocked = {_identity(path) for path in blocked}
-        names = () if roots is None else (*CALLS, *DENIED)
+        changes = [name for name in CALLS if truncates or name != TRUNCATE]
+        names = () if roots is None else (*changes, *DENIED)
         asked = (*names, CREAT) if blocked else names
         #: The names of the system calls that the kernel asks about.
         self.calls = [name for name in asked if HAS_OLD or name not in OLD]
@@ -100,6 +109,19 @@ def _mode(ctx: Any, args: Sequence[int]) -> Callable[[str], None]:
         if mode & stat.S_ISUID or (mode & stat.S_ISGID and not os.path.isdir(name)):
             raise PermissionError(errno.EPERM, "it would give privileges")
         os.chmod(name, mode & 0o7777)
+
+    return change
+
+
+def _length(ctx: Any, args: Sequence[int]) -> Callable[[str], None]:
+    length = args[0] - (1 << 64) if args[0] >> 63 else args[0]
+    # The limit is that of the process, not of the host.
+    most, _ = resource.prlimit(ctx.pid, resource.RLIMIT_FSIZE)
+
+    def change(name: str) -> None:
+        if most != resource.RLIM_INFINITY and length > max(most, os.stat(name).st_size):
+            raise OSError(errno.EFBIG, "it would be larger than a file may be")
+        os.truncate(name, length)
 
     return change
 
@@ -200,6 +222,7 @@ def _from(flags: int | None) -> Callable[[Sequence[int]], _Where]:
 
 #: For each call what it changes, where its file is, and the argument from which on it says how.
 CALLS: dict[str, tuple[_Change, Callable[[Sequence[int]], _Where], int]] = {
+    TRUNCATE: (_length, _path, 1),
     "chmod": (_mode, _path, 1),
     "fchmod": (_mode, _open, 1),
     "fchmodat": (_mode, _from(None), 2),

@@ -24,7 +24,7 @@ from ...results import Result
 from ...sessions.errors import SandboxError
 from ..limits import Limits, limit_of
 from ..wire import KernelPart, receive, send
-from . import cgroup, copies
+from . import cgroup, copies, older
 from .causes import causes, counts_processes, descriptors, tasks
 from .cgroup import Cgroup
 from .metadata import Metadata, answering
@@ -111,6 +111,7 @@ class Confinement(NamedTuple):
     #: True if it uses no network: it gets an empty one, where the system lets it.
     is_alone: bool
     connects: "Connects | None"
+    signals: older.Signals | None
 
 
 @dataclass
@@ -129,6 +130,12 @@ class _Confined:
     said: str = ""
     stdin = stdout = stderr = None
 
+    def begin(self, pid: int) -> None:
+        """Know its number."""
+        self.pid = pid
+        if self._confinement.signals is not None:
+            self._confinement.signals.first = pid
+
     def kill(self) -> None:
         # It leads a group of its own; until it has connected, its group is not known.
         with contextlib.suppress(ProcessLookupError):
@@ -136,10 +143,13 @@ class _Confined:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def wait(self) -> Ended:
-        options, metadata, is_alone, connects = self._confinement
+        options, metadata, is_alone, connects, signals = self._confinement
         asked = [
             (name, answering(functools.partial(metadata.answer, name))) for name in metadata.calls
         ]
+        if signals is not None:
+            answer = signals.answer
+            asked += [(name, answering(functools.partial(answer, name))) for name in signals.calls]
         if connects is not None:
             asked.append(("connect", answering(connects.answer)))
         sandbox, self._sandbox = self._sandbox, None
@@ -285,7 +295,7 @@ class Worker:
             # The socket names `sandlock`, in this process, as the one that connected for it.
             self.pid = pid
             if isinstance(self._process, _Confined):
-                self._process.pid = pid
+                self._process.begin(pid)
             held = self._held(pid)
             send(self.control, task)
             send(self.control, pickle.dumps(held))
@@ -311,7 +321,8 @@ class Worker:
             self._group is not None and "memory" in self._group.held
         )
         own = _rlimits(limits, memory=not counted, others=not is_confined)
-        return KernelPart(is_confined, counted, own)
+        landlock = older.version(self._kernel)
+        return KernelPart(is_confined, counted, own, landlock, older.has_own_network(pid))
 
     def limit_of(self, status: int) -> str | None:
         """The limit that ended its child with this status, of those that the host does not hold."""

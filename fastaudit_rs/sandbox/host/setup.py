@@ -22,7 +22,7 @@ from ..._native import _governing
 from ...confined import USERS, needed
 from ...sessions.errors import SandboxError
 from ..limits import Limits
-from . import copies, network as sandbox_network
+from . import copies, network as sandbox_network, older
 from .calls import MODULES
 from .metadata import Metadata
 from .process import Confinement, Worker
@@ -131,7 +131,10 @@ class Setup:
         task = pickle.dumps((policy, most, [*config.path], modules, _governing()))
         write = self._held.write
         roots = None if write is None else existing(write)
-        metadata = Metadata(roots, existing(self._held.block))
+        landlock = older.version(config.kernel)
+        truncates = landlock < older.TRUNCATE
+        metadata = Metadata(roots, existing(self._held.block), truncates=truncates)
+        signals = older.Signals() if landlock < older.WHOLE else None
         reached = sandbox_network.reachable(self._held.network)
         is_alone = not (reached.allow or reached.listen or reached.has_names)
         limits = config.limits
@@ -142,7 +145,7 @@ class Setup:
             from .egress.connects import Connects
 
             connects = Connects(self._carrier())
-        confinement = Confinement(self._options(limits), metadata, is_alone, connects)
+        confinement = Confinement(self._options(limits), metadata, is_alone, connects, signals)
         worker = Worker(replace(config, limits=limits), confinement, task)
         with self._lock:
             closed = self._closed
@@ -207,6 +210,7 @@ class Setup:
             env = {**env, **self._secrets.env}
         home = str(self.config.directory)
         return {
+            **older.options(self.config.kernel),
             "fs_readable": existing(read),
             "fs_writable": existing(write),
             "fs_denied": existing(policy.block),
@@ -520,9 +524,9 @@ def kernel(confine: str) -> Any:
             "pip install 'fastaudit-rs[sandbox]'"
         )
     else:
-        if sandlock.landlock_abi_version() >= sandlock.min_landlock_abi():
+        if older.version(sandlock) >= older.LEAST:
             return sandlock
-        why = "this kernel has too old a Landlock, or none"
+        why = "this kernel has no Landlock (Linux 5.13), or it is switched off"
     if confine == "require":
         raise SandboxError(f"this system cannot confine a sandbox: {why}{PREFER}")
     return None

@@ -88,7 +88,7 @@ def _hold(children: _Children, policy: Policy, held: KernelPart) -> None:
             most = min(most, greatest)
         resource.setrlimit(number, (most, most))
     if held.confined:
-        children.confine(policy, held.memory_files)
+        children.confine(policy, held.memory_files, held.landlock, held.own_network)
 
 
 def _prepared(children: _Children, policy: Policy, preload: list[str]) -> Policy:

@@ -32,9 +32,16 @@ impl Children {
 
     #[doc = doc!("_Children.confine")]
     #[expect(clippy::unused_self, reason = "only who made it may")]
-    fn confine(&self, policy: &Bound<'_, PyPolicy>, memory_files: bool) -> PyResult<()> {
+    fn confine(
+        &self,
+        policy: &Bound<'_, PyPolicy>,
+        memory_files: bool,
+        landlock: i32,
+        own_network: bool,
+    ) -> PyResult<()> {
         let network = &policy.get().spec().network;
-        let filters = filter::filters(network, memory_files).map_err(refused)?;
+        let beside = filter::Beside { memory_files, landlock, own_network };
+        let filters = filter::filters(network, beside).map_err(refused)?;
         privileges::drop_all().map_err(errors::of_system)?;
         filter::apply(&filters).map_err(refused)?;
         if matches!(network, NetworkUse::All(false)) {
