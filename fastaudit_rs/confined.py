@@ -6,10 +6,11 @@ import os
 import sys
 import sysconfig
 import threading
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import AuditPerms, Policy
+from . import AuditPerms, Policy, _landlock
 from ._native import MONITORING, _Confinement
 
 #: Files that the libraries under Python read, wherever Python code may: to find others, hosts,
@@ -91,6 +92,12 @@ def confinement(
     Whatever the policy says, the directory for temporary files can be written, these ``places`` can
     be read, and these ``ports`` of TCP are free.
     """
+    if _landlock.version() > 0 and (lacking := _landlock.lacking(policy)):
+        warnings.warn(
+            f"fastaudit_rs: the kernel does not hold all of the policy: it lacks {lacking}. "
+            "A Sandbox holds it all",
+            stacklevel=4,
+        )
     if temporary is not None and policy.write is not None:
         # The kernel knows only the files that exist when it is told of a place.
         policy = policy.replace(write=[*policy.write, temporary])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TextIO
 
-from .. import AuditDenied, Policy, __version__, installed_policy
+from .. import AuditDenied, Policy, __version__, _landlock, installed_policy
 from .._native import _native_tables
 
 #: The versions of Python that this package is tested on.
@@ -19,7 +19,6 @@ TESTED = ((3, 10), (3, 15))
 
 #: The system call ``landlock_create_ruleset`` on all architectures, and the flag for the version of
 #: its interface (landlock_create_ruleset(2)).
-LANDLOCK_CREATE_RULESET, LANDLOCK_CREATE_RULESET_VERSION = 444, 1
 
 #: The uses of packages that a guard does not need.
 OPTIONAL = {
@@ -142,14 +141,14 @@ def _installed() -> Finding:
 
 def _kernel() -> Iterator[Finding]:
     """Report what the kernel can enforce itself. Guards work without it."""
-    version = _landlock()
+    version = _landlock.version()
+    lacking = _landlock.lacking(Policy(network=False))
+    text = f"ABI {version}, for policy.call and sandboxes"
     if version <= 0:
         text = "not in this kernel: no policy.call and sandboxes"
-    elif version < SANDBOX_ABI:
-        text = f"ABI {version}, for policy.call; sandboxes need {SANDBOX_ABI}"
-    else:
-        text = f"ABI {version}, for policy.call and sandboxes"
-    yield Finding("ok" if version >= SANDBOX_ABI else "lacking", "Landlock", text)
+    elif lacking:
+        text = f"ABI {version}, for sandboxes; policy.call lacks {lacking}"
+    yield Finding("ok" if not lacking else "lacking", "Landlock", text)
     from ..sandbox.host.causes import taking_descriptors
 
     if (denied := taking_descriptors()) is not None:
@@ -161,10 +160,6 @@ def _kernel() -> Iterator[Finding]:
     can = "user_notif" in actions
     text = "filters and notifications, for sandboxes" if can else "too little here: no sandboxes"
     yield Finding("ok" if can else "lacking", "seccomp", text)
-
-
-#: The ABI of Landlock that `sandlock` needs.
-SANDBOX_ABI = 6
 
 
 def _sandbox() -> Iterator[Finding]:
@@ -227,17 +222,3 @@ def _status(process: Path) -> dict[str, str]:
     """Return the kernel's words about a process, by their names: proc_pid_status(5)."""
     lines = (process / "status").read_text().splitlines()
     return {name: rest.strip() for name, _, rest in (line.partition(":") for line in lines)}
-
-
-def _landlock() -> int:
-    """Return the version of Landlock's interface; below 1 without Landlock."""
-    import ctypes
-
-    syscall = ctypes.CDLL(None, use_errno=True).syscall
-    version: int = syscall(
-        ctypes.c_long(LANDLOCK_CREATE_RULESET),
-        None,
-        ctypes.c_size_t(0),
-        ctypes.c_uint(LANDLOCK_CREATE_RULESET_VERSION),
-    )
-    return version

@@ -402,3 +402,20 @@ def test_native_code_of_root_acts_on_no_machine(tmp_path):
     done, left = ran.stdout.splitlines()
     assert done.startswith("(-1, -1, -1) (0, None, 0) ") and not done.endswith(" 0")
     assert left == "True 0o22"
+
+
+@pytest.mark.parametrize(
+    ("landlock", "policy", "told"),
+    [
+        (1, Policy(), ["truncating files (Linux 6.2)", "requests for devices (Linux 6.10)"]),
+        (3, Policy(write=None, network=False), ["ports of TCP (Linux 6.7)", "abstract Unix"]),
+        (6, Policy(network=False), []),
+    ],
+)
+def test_an_older_kernel_is_told(monkeypatch, recwarn, landlock, policy, told):
+    monkeypatch.setattr("fastaudit_rs._landlock.version", lambda: landlock)
+    # One that no other test has called by.
+    policy = policy.replace(write=policy.write and [*policy.write, f"/older-{landlock}"])
+    assert policy.call(int, "3") == 3
+    texts = [str(warning.message) for warning in recwarn]
+    assert len(texts) == bool(told) and all(part in texts[0] for part in told)

@@ -9,7 +9,7 @@ import threading
 import pytest
 from sandboxes import LOOSE, unguarded
 
-from fastaudit_rs import Network, Sandbox
+from fastaudit_rs import Network, Sandbox, _landlock
 
 pytest.importorskip("sandlock")
 from fastaudit_rs.sandbox.host import older
@@ -45,7 +45,7 @@ def landlock(request, monkeypatch):
     def options(kernel):
         return {"disable": [int(kernel.Protection[name]) for name in lacking]}
 
-    monkeypatch.setattr(older, "version", lambda kernel: request.param)
+    monkeypatch.setattr(_landlock, "version", lambda: request.param)
     monkeypatch.setattr(older, "options", options)
     return request.param
 

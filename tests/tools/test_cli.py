@@ -17,7 +17,7 @@ import pytest
 from repository import ROOT
 from users import USERS, run_as
 
-from fastaudit_rs import Policy
+from fastaudit_rs import Policy, _landlock
 from fastaudit_rs.tools import doctor
 
 PAGE = ROOT / "docs" / "shell.md"
@@ -318,7 +318,7 @@ print(json.dumps([may, told, [vars(found) for found in doctor.findings()]]))
 
     @pytest.mark.skipif(find_spec("sandlock") is None, reason="no sandlock")
     def test_a_sandbox_that_does_not_start(self, monkeypatch, capsys):
-        monkeypatch.setattr("sandlock.landlock_abi_version", lambda: 3)
+        monkeypatch.setattr(_landlock, "version", lambda: 0)
         assert doctor.report(sys.stdout) == 0
         shown = capsys.readouterr().out
         assert "--  sandbox            does not work: this system cannot confine a sandbox" in shown
@@ -327,12 +327,17 @@ print(json.dumps([may, told, [vars(found) for found in doctor.findings()]]))
         ("version", "state", "text"),
         [
             (-1, "lacking", "not in this kernel: no policy.call and sandboxes"),
-            (5, "lacking", "ABI 5, for policy.call; sandboxes need 6"),
+            (
+                4,
+                "lacking",
+                "ABI 4, for sandboxes; policy.call lacks requests for devices (Linux 6.10), "
+                "abstract Unix sockets (Linux 6.12)",
+            ),
             (6, "ok", "ABI 6, for policy.call and sandboxes"),
         ],
     )
     def test_an_older_landlock(self, monkeypatch, version, state, text):
-        monkeypatch.setattr(doctor, "_landlock", lambda: version)
+        monkeypatch.setattr(_landlock, "version", lambda: version)
         found = {finding.about: (finding.state, finding.text) for finding in doctor._kernel()}
         assert found["Landlock"] == (state, text)
 

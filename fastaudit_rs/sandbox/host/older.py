@@ -21,8 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-#: The least version of Landlock that a sandbox needs, and the first one that holds all of it.
-LEAST, WHOLE = 1, 6
+from ... import _landlock
 
 #: The version that first holds `truncate`.
 TRUNCATE = 3
@@ -30,16 +29,21 @@ TRUNCATE = 3
 _FIELDS = re.compile(r"^(Tgid|PPid|NSpgid):\s+(\d+)", re.MULTILINE)
 
 
-def version(kernel: Any) -> int:
-    """The version of Landlock, as `sandlock` knows it."""
-    return WHOLE if kernel is None else int(kernel.landlock_abi_version())
-
-
 def options(kernel: Any) -> dict[str, Any]:
     """What has `sandlock` go on without the part that the host holds."""
-    if version(kernel) >= WHOLE:
+    if _landlock.version() >= _landlock.WHOLE:
         return {}
     return {"allow_degraded": [int(each) for each in kernel.Protection]}
+
+
+def rings() -> dict[str, str]:
+    """The fields that the host holds too, as `Sandbox.explain` names the rings."""
+    found = {}
+    if _landlock.version() < TRUNCATE:
+        found["write"] = "guard, kernel and host"
+    if _landlock.version() < _landlock.WHOLE:
+        found["other_processes"] = "guard, kernel and host"
+    return found
 
 
 def has_own_network(process: int) -> bool:

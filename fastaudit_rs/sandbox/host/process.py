@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ... import _landlock
 from ..._native import _hold_sockets, _listeners
 from ...results import Result
 from ...sessions.errors import SandboxError
@@ -321,8 +322,8 @@ class Worker:
             self._group is not None and "memory" in self._group.held
         )
         own = _rlimits(limits, memory=not counted, others=not is_confined)
-        landlock = older.version(self._kernel)
-        return KernelPart(is_confined, counted, own, landlock, older.has_own_network(pid))
+        own_network = older.has_own_network(pid)
+        return KernelPart(is_confined, counted, own, _landlock.version(), own_network)
 
     def limit_of(self, status: int) -> str | None:
         """The limit that ended its child with this status, of those that the host does not hold."""

@@ -25,7 +25,7 @@ from ...sessions.base import CALLS, SNAPSHOTS, Tools
 from ..install import Install, install_of
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
-from . import cgroup
+from . import cgroup, older
 from .calls import check_ask, told, warn_of_held, within
 from .causes import counts_processes
 from .commands import CommandRequest, SandboxCommands
@@ -506,6 +506,8 @@ class Sandbox(Runner):
             of_network = "guard, and kernel for ports" if has_names else both
         told = dict.fromkeys(("write", "read", "block", "network", "other_processes"), both)
         told["network"] = of_network
+        if not in_docker and is_held:
+            told |= older.rings()
         if not existing(self.policy.block):
             told["block"] = "guard"
         fields = ("protect", "max_bytes", "commands", "env", "imports", "import_allow", "threads")

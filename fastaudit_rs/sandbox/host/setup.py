@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ... import Network, Policy
+from ... import Network, Policy, _landlock
 from ..._native import _governing
 from ...confined import USERS, needed
 from ...sessions.errors import SandboxError
@@ -131,10 +131,10 @@ class Setup:
         task = pickle.dumps((policy, most, [*config.path], modules, _governing()))
         write = self._held.write
         roots = None if write is None else existing(write)
-        landlock = older.version(config.kernel)
+        landlock = _landlock.version()
         truncates = landlock < older.TRUNCATE
         metadata = Metadata(roots, existing(self._held.block), truncates=truncates)
-        signals = older.Signals() if landlock < older.WHOLE else None
+        signals = older.Signals() if landlock < _landlock.WHOLE else None
         reached = sandbox_network.reachable(self._held.network)
         is_alone = not (reached.allow or reached.listen or reached.has_names)
         limits = config.limits
@@ -524,7 +524,7 @@ def kernel(confine: str) -> Any:
             "pip install 'fastaudit-rs[sandbox]'"
         )
     else:
-        if older.version(sandlock) >= older.LEAST:
+        if _landlock.version() > 0:
             return sandlock
         why = "this kernel has no Landlock (Linux 5.13), or it is switched off"
     if confine == "require":
