@@ -88,7 +88,7 @@ class Typed:
         #: A JSON schema, of data that JSON has.
         self.schema: Json = json.loads(json.dumps(schema, default=str))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         given, named = self.before(args, kwargs)
         return self.within(*given, **named)
 

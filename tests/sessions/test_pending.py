@@ -135,7 +135,7 @@ def test_answers_that_are_refused(opened, out):
     for wrong, error in ((pending, TypeError), (None, TypeError), (b"x", TypeError)):
         with pytest.raises(error, match="pending must be the id of a question, a str, not"):
             session.answer(wrong, "once")
-    with pytest.raises(ValueError, match="answer must be one of 'once', 'guard'.* not 'yes'"):
+    with pytest.raises(ValueError, match="answer must be one of 'once', .* not 'yes'"):
         session.answer(pending.id, "yes")
     time.sleep(0.1)
     with pytest.raises(ValueError, match="the question has expired: run the step again"):
