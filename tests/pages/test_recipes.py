@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import base64
 import importlib.util
 import os
 import re
@@ -14,6 +15,7 @@ import peers
 import programs
 import pytest
 from repository import ROOT
+from wheels import wheel
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +47,58 @@ class TestToolLoop:
         done = programs.python(RECIPES / "tool_loop.py", cwd=tmp_path)
         assert (done.stdout, done.stderr) == (shown("tool_loop"), "")
         assert (tmp_path / "bill.txt").read_text() == "4.0"
+
+
+@pytest.mark.parametrize("place", ["here", "sandbox"])
+def test_typed_tools(tmp_path, place):
+    pytest.importorskip("mcp")
+    pytest.importorskip("pydantic")
+    if place == "sandbox":
+        pytest.importorskip("sandlock")
+    done = programs.python(RECIPES / "typed_tools.py", place, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == (shown("typed_tools"), "")
+
+
+@pytest.mark.parametrize("place", ["here", "sandbox"])
+def test_figures_and_files(tmp_path, place):
+    """The model's part is a script, which is told of each step."""
+    pytest.importorskip("matplotlib")
+    wheels, out = tmp_path / "wheels", tmp_path / "out"
+    wheels.mkdir()
+    out.mkdir()
+    if place == "sandbox":
+        pytest.importorskip("sandlock")
+    wheel(wheels, "prices", "2.0")
+    codes = [
+        "%pip install prices\nimport prices\nprices.version",
+        "import matplotlib.pyplot as plt\n_ = plt.plot([1, 2, 4])",
+        "open('sales.csv', 'w').write('tea,3.5')",
+        "%pip install other",
+    ]
+    seen = []
+
+    def model(messages):
+        done = [message["content"] for message in messages if message["role"] == "tool"]
+        if len(done) == len(codes):
+            seen.extend(done)
+            return {"role": "assistant", "content": "It is in sales.csv."}
+        wanted = {"id": str(len(done)), "arguments": {"code": codes[len(done)]}}
+        return {"role": "assistant", "content": None, "tool_calls": [wanted]}
+
+    used = recipe("figures_and_files")
+    install = used.Install(on_demand=["prices"], index=str(wheels))
+    with used.opened(place, install) as session:
+        assert used.answer(model, "Plot the sales.", session, out) == "It is in sales.csv."
+    (installed,), (_, figure), _, (refused,) = seen
+    if place == "sandbox":
+        assert "Installed prices" in installed["text"] and "'2.0'" in installed["text"]
+        assert "'other' may not be installed here" in refused["text"]
+    else:
+        assert "the host installs packages" in installed["text"]
+    head, _, data = figure["image_url"]["url"].partition(",")
+    assert head == "data:image/png;base64"
+    assert base64.b64decode(data).startswith(b"\x89PNG")
+    assert (out / "sales.csv").read_text() == "tea,3.5"
 
 
 def test_mcp_server(tmp_path):
