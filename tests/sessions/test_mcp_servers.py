@@ -14,6 +14,7 @@ import types
 import programs
 import pytest
 from repository import ROOT
+from sandboxes import LOOSE, OURS
 
 mcp = pytest.importorskip("mcp")
 
@@ -243,8 +244,38 @@ def test_an_answer_that_comes_later(opens):
 @pytest.mark.slow
 def test_an_answer_in_advance(opens):
     session = opens(MCP(SHOP), on_ask=lambda denied: "deny")
-    session.allow(session.run("remove('tea')").violations[0], "guard")
+    denied = session.run("remove('tea')").violations[0]
+    for answer in ("once", "step"):
+        session.allow(denied, answer)
+        ran = session.run("price('tea')\nremove('tea')\nremove('tea')")
+        # A second time there is no such item; with "once" nobody may.
+        assert ran.returncode == (77 if answer == "once" else 1)
+        session.run("restock()")
+    session.allow(denied, "guard")
     assert value(session, "remove('tea'), remove('salt')") == (["salt"], [])
+
+
+@pytest.mark.slow
+def test_code_words_no_question_about_a_tool():
+    """An answer to it, or `allow`, would hold for the call that it tells of."""
+    pytest.importorskip("sandlock")
+    asked = []
+
+    def ask(denied):
+        asked.append(denied)
+        return "deny"
+
+    code = f"""{OURS}
+try: remove('tea')
+except PermissionError as error: told = error.to_dict() | {{"tool": "price"}}
+raw({{"kind": "ask", "id": 900, "denied": told}})
+raw({{"kind": "denied", "denied": told}})
+price('tea')
+"""
+    with Sandbox(LOOSE) as sandbox, sandbox.session(tools=MCP(SHOP), on_ask=ask) as session:
+        ran = session.run(code)
+        assert ran.value == 3.5
+        assert [one.tool for one in asked] == ["remove"] == [one.tool for one in ran.violations]
 
 
 def test_a_server_ends_with_its_session(opens):

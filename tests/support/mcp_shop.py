@@ -56,6 +56,13 @@ def clear() -> str:
     return "all gone"
 
 
+@shop.tool(annotations=READS)
+def restock() -> dict[str, float]:
+    """Have all items again; said to be no change."""
+    stock.update({"tea": 3.5, "salt": 0.5})
+    return stock
+
+
 @shop.tool(annotations=READS, structured_output=False)
 def label(item: str) -> list[Any]:
     """A text and an image."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ... import AuditDenied, Policy
 from ..._waiting import HELD_UP
 from ...approvals import Approvals
+from ...denied import TOOL_CALL
 from ...pending import PENDING
 from ...sessions.arguments import is_async, seconds
 from ...sessions.forms import class_name, message
@@ -132,7 +133,10 @@ class Calls:
             if len(body) > DATA:
                 raise ValueError(f"the arguments of {name!r} have more than {DATA >> 20} MB")
             if is_ask:
-                args, kwargs = [AuditDenied.from_dict(head["denied"])], dict[str, Any]()
+                denied = AuditDenied.from_dict(head["denied"])
+                if denied.event == TOOL_CALL:
+                    raise ValueError("the host itself asks about tools of servers")
+                args, kwargs = [denied], dict[str, Any]()
             else:
                 args, kwargs = arguments(body)
             if isinstance(function, ServerTool):
