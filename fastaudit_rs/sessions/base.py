@@ -260,7 +260,7 @@ class Session(Closing):
         """
         request = self._answered(pending, answer, tools, timeout)
         try:
-            return self._run(request[0])
+            return self._with_losses(self._run(request[0]))
         finally:
             self._keep_waiting(*request)
 
@@ -276,7 +276,7 @@ class Session(Closing):
         """Do the same as `answer` without stopping the event loop."""
         request = self._answered(pending, answer, tools, timeout)
         try:
-            return await self._arun(request[0])
+            return self._with_losses(await self._arun(request[0]))
         finally:
             self._keep_waiting(*request)
 

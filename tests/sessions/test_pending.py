@@ -85,6 +85,24 @@ def test_a_record_can_be_stored(opened, out):
     assert os.listdir(out) == ["a"]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_answer_after_a_session_was_loaded(opened, out, is_async):
+    """The step that is run again is the next one: its model is told what is lost."""
+    session = opened(later)
+    waits = session.run(writing(out / "a")).pending
+    store = {}
+    session.save(store)
+    other = opened(later, id=session.id)
+    other.load(store)
+    other.adopt(waits)
+    if is_async:
+        ran = asyncio.run(other.aanswer(waits.id, "once"))
+    else:
+        ran = other.answer(waits.id, "once")
+    assert (ran.error, ran.restarted) == (None, "restored")
+    assert other.run("1").restarted is None
+
+
 def test_answers(opened, out):
     asked = []
 
