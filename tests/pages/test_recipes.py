@@ -175,20 +175,29 @@ def test_an_approval_after_a_restart(tmp_path, place):
     pytest.importorskip("fastapi")
     out, stored = tmp_path / "out", tmp_path / "stored"
     out.mkdir()
-    code = f"open({str(out / 'a')!r}, 'w').write('done')"
+    codes = ["total = 4", f"open({str(out / 'a')!r}, 'w').write(str(total))", "total + 1"]
     program = f"""
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(RECIPES)!r})
-from approve_later import Policy, ask, make_app
+from approve_later import ask, make_app
 from fastapi.testclient import TestClient
-from fastaudit_rs import Sandbox
+from fastaudit_rs import Policy, Sandbox
 if {place!r} == "here":
     session = Policy().session(on_ask=ask)
 else:
     session = Sandbox(approvable=Policy(write=[{str(out)!r}])).session(on_ask=ask)
+
+def model(messages):
+    "In place of a model: it is told what was before the restart, too."
+    done = [message["content"] for message in messages if message["role"] == "tool"]
+    codes = {codes!r}
+    if len(done) < len(codes):
+        return {{"role": "assistant", "code": codes[len(done)]}}
+    return {{"role": "assistant", "content": done}}
+
 with session:
-    client = TestClient(make_app(session, Path({str(stored)!r})))
+    client = TestClient(make_app(session, model, Path({str(stored)!r})))
     params = dict(word.split("=", 1) for word in sys.argv[2:])
     print(client.post(sys.argv[1], params=params).json())
 """
@@ -199,14 +208,16 @@ with session:
         assert done.returncode == 0, done.stderr
         return ast.literal_eval(done.stdout)
 
-    asked = post("/steps", code=code)
-    assert str(out / "a") in asked["asks"] and "once" in asked["answers"]
-    assert os.listdir(stored) == [asked["pending"]]
-    assert post(f"/questions/{asked['pending'][:-1]}", answer="once")["detail"].startswith("no q")
+    asked = post("/tasks", task="Save the total.")
+    assert str(out / "a") in asked["for"]
+    assert os.listdir(stored / "questions") == [asked["waits"]]
+    assert post(f"/questions/{asked['waits'][:-1]}", answer="once")["detail"].startswith("no q")
     assert os.listdir(out) == []
-    assert "4" in post(f"/questions/{asked['pending']}", answer="once")["text"]
-    assert (out / "a").read_text() == "done"
-    assert "detail" in post(f"/questions/{asked['pending']}", answer="once")
+    first, wrote, last = post(f"/questions/{asked['waits']}", answer="once")["answer"]
+    assert "printed nothing" in first and last == "value:\n5"
+    assert wrote.startswith("session:\nThe session was restored") and wrote.endswith("value:\n1")
+    assert (out / "a").read_text() == "4"
+    assert "detail" in post(f"/questions/{asked['waits']}", answer="once")
 
 
 class TestFastAPI:
