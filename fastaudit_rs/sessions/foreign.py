@@ -169,9 +169,12 @@ def _parameters(function: Any) -> list[str]:
 
 
 def signature_of_schema(
-    schema: Json, order: list[str] | None = None, returned: Any = EMPTY
+    schema: Json, order: list[str] | None = None, returned: Json | None = None
 ) -> inspect.Signature:
-    """A signature with the parameters of a JSON schema, those that must be given first."""
+    """A signature with the parameters of a JSON schema, those that must be given first.
+
+    What it returns is told by another schema.
+    """
     properties, required = schema.get("properties", {}), schema.get("required", [])
     names = order or sorted(properties, key=lambda name: name not in required)
     parameters = []
@@ -188,14 +191,14 @@ def signature_of_schema(
                 name,
                 inspect.Parameter.POSITIONAL_OR_KEYWORD,
                 default=told.get("default") if is_optional else EMPTY,
-                annotation=annotation_of(told),
+                annotation=_annotation(told),
             )
         )
-    return inspect.Signature(parameters, return_annotation=returned)
+    annotation = EMPTY if returned is None else _annotation(returned)
+    return inspect.Signature(parameters, return_annotation=annotation)
 
 
-def annotation_of(told: Json) -> Any:
-    """The types of a JSON schema, as an annotation in text."""
+def _annotation(told: Json) -> Any:
     kinds = told.get("type")
     given = kinds if isinstance(kinds, list) else [kinds]
     if kinds is None:

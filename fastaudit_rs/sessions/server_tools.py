@@ -16,9 +16,9 @@ from .. import AuditDenied
 from .._text import printable
 from ..denied import TOOL_CALL
 from .annotations import Json
-from .foreign import annotation_of, by_name, signature_of_schema
+from .foreign import by_name, signature_of_schema
 from .forms import class_name, message
-from .typed import EMPTY, Typed
+from .typed import Typed
 
 #: The characters of arguments that a question shows, and the others are told by their digest.
 SHOWN = 2000
@@ -294,14 +294,14 @@ def _as_json(tool: str, parameter: str, value: Any) -> Any:
         raise TypeError(text if text.startswith(place) else f"{place}: {text}") from None
 
 
-def _returned(schema: Any) -> Any:
-    """The annotation of what a tool returns; see `result_of`."""
+def _returned(schema: Any) -> Json | None:
+    """The schema of what a call returns; see `result_of`."""
     if not isinstance(schema, dict):
-        return EMPTY
+        return None
     properties = schema.get("properties")
     if isinstance(properties, dict) and [*properties] == ["result"]:
         schema = properties["result"]
-    return annotation_of(schema) if isinstance(schema, dict) else EMPTY
+    return schema if isinstance(schema, dict) else None
 
 
 def result_of(result: Any) -> Any:

@@ -19,6 +19,7 @@ from sandboxes import LOOSE, OURS
 mcp = pytest.importorskip("mcp")
 
 from fastaudit_rs import MCP, Pending, Policy, Sandbox  # noqa: E402
+from fastaudit_rs.adapters.steps import described  # noqa: E402
 
 SUPPORT = ROOT / "tests" / "support"
 SHOP = [sys.executable, str(SUPPORT / "mcp_shop.py")]
@@ -476,7 +477,11 @@ def test_schemas_that_say_little(opens):
         required=["from"],
     )
     answer = {"result": {"content": [{"type": "text", "text": "x"}]}}
-    session = opens(MCP(raw(odd, calls={"f": answer}), ask=False))
+    odd["inputSchema"]["$defs"] = ["x"]
+    tools = MCP(raw(odd, calls={"f": answer}), ask=False)
+    session = opens(tools)
+    told = "- f(self=None, c=None), called with **{'from': ..., 'a b': ...}"
+    assert told in described(tools)
     assert value(session, "f(**{'self': 1, 'from': 2, 'a b': 3, 'c': 4})") == "x"
 
 
