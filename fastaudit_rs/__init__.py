@@ -28,6 +28,7 @@ _LATER = {
     "DirectoryStore": "sessions.store",
     "Install": "sandbox.install",
     "Limits": "sandbox.limits",
+    "MCP": "sessions.servers",
     "Pending": "pending",
     "Request": "timeline",
     "Result": "results",

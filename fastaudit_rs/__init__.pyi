@@ -32,6 +32,7 @@ from .sandbox.secrets import Secret as Secret
 from .sessions.base import Session as Session, Snapshot as Snapshot
 from .sessions.errors import SandboxError as SandboxError
 from .sessions.manager import SessionManager as SessionManager
+from .sessions.servers import MCP as MCP
 from .sessions.store import DirectoryStore as DirectoryStore
 from .timeline import Request as Request
 from .tools.notebook import (

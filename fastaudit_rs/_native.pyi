@@ -1,6 +1,6 @@
 """The native core of fastaudit_rs. The package `fastaudit_rs` offers the documented names."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import Context
 from inspect import Signature
 from os import PathLike
@@ -14,7 +14,7 @@ from .approvals import Answer, Approvals
 from .calls import TrackedCall
 from .dask import GuardPlugin
 from .denied import AuditDenied
-from .sessions.base import Session
+from .sessions.base import Session, Tools
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Data = TypeVar("_Data")
@@ -809,7 +809,7 @@ class Policy:
         self,
         *,
         id: str | None = None,
-        tools: Mapping[str, Any] | Sequence[Any] | None = None,
+        tools: Tools | None = None,
         directory: _Path | None = None,
         timeout: float | None = None,
         output: int | str | None = "10M",

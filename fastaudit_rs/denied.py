@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
     from ._answers import Answer
 
+#: The event of a call of a tool of an MCP server, which the host is asked about.
+TOOL_CALL = "fastaudit.tool"
+
 
 class AuditDenied(PermissionError):
     """An operation was denied by a guard.
@@ -175,9 +178,10 @@ class AuditDenied(PermissionError):
 
         ``'guard'`` and ``'pattern'`` are left out where no field of a policy allows just that: for
         a blocked path, a shell, or a directory that has all of a user's files. ``'never'`` is left
-        out where both are.
+        out where both are. ``'step'`` is for calls of tools of MCP servers.
         """
-        return tuple(_of(self).answers)
+        once, *others = _of(self).answers
+        return (once, "step", *others) if self.event == TOOL_CALL else (once, *others)
 
     def approval(self, answer: "Answer") -> "dict[str, Any] | None":
         """Return the fields of a policy that the answer would add; ``None`` if it adds none.

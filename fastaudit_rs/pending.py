@@ -23,7 +23,7 @@ SUBJECT = (
 )
 
 #: The answers to a question that waited.
-ANSWERS = ("once", "guard", "pattern", "deny", "never")
+ANSWERS = ("once", "step", "guard", "pattern", "deny", "never")
 
 #: The answer of an ``on_ask`` by which a question waits.
 PENDING = "pending"

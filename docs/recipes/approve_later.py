@@ -1,59 +1,60 @@
-"""Steps that wait for a person, who answers by a web request, also after a restart.
-
-`python approve_later.py DIR [PORT]` serves it.
-"""
+"""An agent whose step waits for a person, who answers by a web request, also after a restart."""
 
 import json
-import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI, HTTPException
 
-from fastaudit_rs import Answer, Pending, Policy, Result, Session
+from fastaudit_rs import Answer, AuditDenied, Pending, Result, Session
+
+Message = dict[str, Any]
 
 
-def make_app(session: Session, stored: Path) -> FastAPI:
-    """An application that runs steps, and has what waits in a directory that no step can write."""
-    app, turn = FastAPI(), threading.Lock()
-    stored.mkdir(exist_ok=True)
-    for file in stored.iterdir():
-        session.adopt(Pending.from_dict(json.loads(file.read_text())))
-
-    def told(ran: Result) -> dict[str, Any]:
-        pending = ran.pending
-        if pending is None:
-            return {"text": ran.for_model()}
-        (stored / pending.id).write_text(json.dumps(pending.to_dict()))
-        return {"pending": pending.id, "asks": pending.denied.message, "answers": pending.answers}
-
-    @app.post("/steps")
-    def step(code: str) -> dict[str, Any]:
-        """Run a step."""
-        with turn:
-            return told(session.run(code))
-
-    @app.post("/questions/{name}")
-    def answer(name: str, answer: Answer) -> dict[str, Any]:
-        """Answer a question, and run its step again."""
-        with turn:
-            if name not in {waiting.id for waiting in session.pending}:
-                raise HTTPException(404, "no question waits by this id")
-            # First: it is never answered twice.
-            (stored / name).unlink()
-            return told(session.answer(name, answer))
-
-    return app
-
-
-def ask(denied: object) -> Answer:
-    """Let each question wait."""
+def ask(denied: AuditDenied) -> Answer:
+    """Let each question of the session wait."""
     return "pending"
 
 
-if __name__ == "__main__":
-    port = int(sys.argv[2]) if len(sys.argv) > 2 else 8000
-    with Policy(network=False).session(on_ask=ask, pending_seconds=86400) as session:
-        uvicorn.run(make_app(session, Path(sys.argv[1]).resolve()), port=port)
+def make_app(session: Session, model: Callable[[list[Message]], Message], stored: Path) -> FastAPI:
+    """An application that keeps what lasts in a directory that no step can write."""
+    app, turn = FastAPI(), threading.Lock()
+    names, questions = stored / "names", stored / "questions"
+    questions.mkdir(parents=True, exist_ok=True)
+    if names.exists():
+        session.load(names)
+    for file in questions.iterdir():
+        session.adopt(Pending.from_dict(json.loads(file.read_text())["pending"]))
+
+    def go_on(messages: list[Message], ran: Result | None = None) -> dict[str, Any]:
+        while ran is None or ran.pending is None:
+            if ran is not None:
+                session.save(names)
+                messages.append({"role": "tool", "content": ran.for_model()})
+            messages.append(model(messages))
+            if "code" not in messages[-1]:
+                return {"answer": messages[-1]["content"]}
+            ran = session.run(messages[-1]["code"])
+        told = {"pending": ran.pending.to_dict(), "messages": messages}
+        (questions / ran.pending.id).write_text(json.dumps(told))
+        return {"waits": ran.pending.id, "for": ran.pending.denied.message}
+
+    @app.post("/tasks")
+    def begin(task: str) -> dict[str, Any]:
+        with turn:
+            return go_on([{"role": "user", "content": task}])
+
+    @app.post("/questions/{name}")
+    def answer(name: str, answer: Answer) -> dict[str, Any]:
+        """Answer a question: its step runs again, and the agent goes on."""
+        with turn:
+            if name not in {waiting.id for waiting in session.pending}:
+                raise HTTPException(404, "no question waits by this id")
+            messages = json.loads((questions / name).read_text())["messages"]
+            # First: it is never answered twice.
+            (questions / name).unlink()
+            return go_on(messages, session.answer(name, answer))
+
+    return app

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from .. import Policy, Tool
-from .foreign import function_of, own_name
+from .foreign import ToolSource, function_of, own_name
 from .forms import DATA, NotData
 from .objects import data_of
 from .typed import GENERATOR, Typed, is_async_function, is_generator_function
@@ -49,10 +49,21 @@ def tools_of(given: object) -> dict[str, Callable[..., Any]]:
     """Return tools by their names: `Tool`s as they are, anything else as what reads arguments."""
     if given is None:
         return {}
+    pairs: list[tuple[str, Any]] = []
+    if isinstance(given, ToolSource):
+        given = [given]
     if isinstance(given, Mapping):
-        pairs = list(given.items())
+        for name, one in given.items():
+            if isinstance(one, ToolSource):
+                pairs += one.functions(identifier("tools", name)).items()
+            else:
+                pairs.append((name, one))
     elif isinstance(given, (list, tuple)):
-        pairs = [(_own_name(number, one), one) for number, one in enumerate(given)]
+        for number, one in enumerate(given):
+            if isinstance(one, ToolSource):
+                pairs += one.functions(None).items()
+            else:
+                pairs.append((_own_name(number, one), one))
     else:
         name = own_name(given)
         pair = f"{{{name!r}: {name}}}" if name and name.isidentifier() else "{'name': function}"

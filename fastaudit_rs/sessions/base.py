@@ -17,9 +17,11 @@ from .._threads import in_thread
 from ..pending import Granted, Pending
 from ..results import Restart, Result
 from .arguments import input_of, listener, seconds, text_of, tools_of, variables_of
+from .foreign import ToolSource
 from .pieces import InLoop, Output
 from .questions import Questions
 from .record import MAGIC, Parts, SessionRecord, parts, read
+from .server_tools import Server, servers_of
 from .store import Place, fetched, put
 
 _Self = TypeVar("_Self", bound="Closing")
@@ -39,8 +41,8 @@ BUSY = (
 CLOSED = "the snapshot is closed: by its close(), or by reset() of the session"
 
 #: Tools: functions of the host, or tools of other agent packages, that a step may call, by the
-#: names that it calls them by; or a list of those that have names.
-Tools: TypeAlias = Mapping[str, Any] | Sequence[Any]
+#: names that it calls them by; or a list of those that have names; or an `MCP` server.
+Tools: TypeAlias = Mapping[str, Any] | Sequence[Any] | ToolSource
 
 
 class _OfHost:
@@ -110,6 +112,8 @@ class Session(Closing):
 
     _most_snapshots: int
     _questions: Questions
+    #: The servers whose tools it has, until it is closed.
+    _servers: list[Server]
     #: True if it has an ``on_ask``.
     _asks: bool
     #: Why the next step has not the names of the last one, and what is lost, to be told with it.
@@ -256,7 +260,7 @@ class Session(Closing):
         """
         request = self._answered(pending, answer, tools, timeout)
         try:
-            return self._run(request[0])
+            return self._with_losses(self._run(request[0]))
         finally:
             self._keep_waiting(*request)
 
@@ -272,7 +276,7 @@ class Session(Closing):
         """Do the same as `answer` without stopping the event loop."""
         request = self._answered(pending, answer, tools, timeout)
         try:
-            return await self._arun(request[0])
+            return self._with_losses(await self._arun(request[0]))
         finally:
             self._keep_waiting(*request)
 
@@ -319,6 +323,17 @@ class Session(Closing):
         request.stdin = taken.stdin
         request.granted = taken.granted
         return request, taken
+
+    def _hold(self, tools: Mapping[str, Callable[..., Any]]) -> None:
+        """Keep the servers that some of the tools have, until `_release`."""
+        for server in servers_of(tools):
+            if server not in self._servers:
+                server.hold()
+                self._servers.append(server)
+
+    def _release(self) -> None:
+        while self._servers:
+            self._servers.pop().release()
 
     def _keep_waiting(self, request: StepRequest, pending: Pending) -> None:
         if not request.has_begun:

@@ -4,6 +4,8 @@ They are known by the names of their classes: no package is imported to look.
 """
 
 import inspect
+import keyword
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +22,29 @@ _NAMES = {
     "object": "dict",
     "null": "None",
 }
+
+
+class ToolSource(ABC):
+    """What has many tools: a session uses it until it is closed."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        # `Session.run` is a tool of other packages, which read its annotations.
+        from pydantic_core import core_schema
+
+        return core_schema.is_instance_schema(cls)
+
+    @abstractmethod
+    def functions(self, prefix: str | None) -> dict[str, Typed]:
+        """Its tools, by the names that code calls them by, which begin with a prefix."""
+
+    @abstractmethod
+    def hold(self) -> None:
+        """Note one that uses it."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let go of it: the last one that does ends it."""
 
 
 def function_of(one: object, name: str) -> Typed | None:
@@ -47,17 +72,17 @@ def own_name(one: Any) -> str | None:
 def _langchain(tool: Any, name: str) -> Typed:
     given = tool.tool_call_schema
     schema: Json = dict(given if isinstance(given, dict) else given.model_json_schema())
-    signature = _signature(schema)
+    signature = signature_of_schema(schema)
     order = list(signature.parameters)
     is_async = getattr(tool, "func", tool) is None
 
     async def awaited(*args: Any, **kwargs: Any) -> Any:
         with _Short(name):
-            return await tool.ainvoke(_by_name(name, order, args, kwargs))
+            return await tool.ainvoke(by_name(name, order, args, kwargs))
 
     def run(*args: Any, **kwargs: Any) -> Any:
         with _Short(name):
-            return tool.invoke(_by_name(name, order, args, kwargs))
+            return tool.invoke(by_name(name, order, args, kwargs))
 
     return _made(awaited if is_async else run, name, tool.description, signature, schema)
 
@@ -72,11 +97,11 @@ def _pydantic_ai(tool: Any, name: str) -> Typed:
     kinds = {one.kind for one in inspect.signature(tool.function).parameters.values()}
     if kinds == {inspect.Parameter.VAR_KEYWORD}:
         # It was made of a schema.
-        signature = _signature(schema)
+        signature = signature_of_schema(schema)
         order = list(signature.parameters)
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            return tool.function(**_by_name(name, order, args, kwargs))
+            return tool.function(**by_name(name, order, args, kwargs))
 
         is_async = is_async_function(tool.function)
         return _made(run, name, tool.description, signature, schema, is_async)
@@ -96,11 +121,11 @@ def _smolagents(tool: Any, name: str) -> Typed:
     required = [key for key, told in tool.inputs.items() if not told.get("nullable")]
     schema: Json = {"type": "object", "properties": properties, "required": required}
     order = [key for key in _parameters(tool.forward) if key in properties]
-    signature = _signature(schema, order if len(order) == len(properties) else None)
+    signature = signature_of_schema(schema, order if len(order) == len(properties) else None)
     order = list(signature.parameters)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        return tool(**_by_name(name, order, args, kwargs))
+        return tool(**by_name(name, order, args, kwargs))
 
     return _made(run, name, tool.description, signature, schema)
 
@@ -143,17 +168,23 @@ def _parameters(function: Any) -> list[str]:
         return []
 
 
-def _signature(schema: Json, order: list[str] | None = None) -> inspect.Signature:
-    """A signature with the parameters of a JSON schema, those that must be given first."""
+def signature_of_schema(
+    schema: Json, order: list[str] | None = None, returned: Json | None = None
+) -> inspect.Signature:
+    """A signature with the parameters of a JSON schema, those that must be given first.
+
+    What it returns is told by another schema.
+    """
     properties, required = schema.get("properties", {}), schema.get("required", [])
     names = order or sorted(properties, key=lambda name: name not in required)
     parameters = []
     is_optional = False
     for name in names:
-        if not name.isidentifier():
+        if not name.isidentifier() or keyword.iskeyword(name):
             # By ``**`` alone.
             continue
-        told = properties[name]
+        # A schema may be `true`: anything.
+        told = properties[name] if isinstance(properties[name], dict) else {}
         is_optional |= name not in required
         parameters.append(
             inspect.Parameter(
@@ -163,23 +194,27 @@ def _signature(schema: Json, order: list[str] | None = None) -> inspect.Signatur
                 annotation=_annotation(told),
             )
         )
-    return inspect.Signature(parameters)
+    annotation = EMPTY if returned is None else _annotation(returned)
+    return inspect.Signature(parameters, return_annotation=annotation)
 
 
 def _annotation(told: Json) -> Any:
     kinds = told.get("type")
     given = kinds if isinstance(kinds, list) else [kinds]
     if kinds is None:
-        given = [one.get("type") for one in told.get("anyOf", [{}])]
+        any_of = told.get("anyOf")
+        parts = any_of if isinstance(any_of, list) else [{}]
+        given = [one.get("type") if isinstance(one, dict) else None for one in parts]
     if "$ref" in told:
         return str(told["$ref"]).rpartition("/")[2]
     names = [_NAMES.get(str(kind)) for kind in given]
     return EMPTY if None in names else " | ".join(map(str, names))
 
 
-def _by_name(
+def by_name(
     name: str, order: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
+    """The arguments of a call by the names of its parameters."""
     if len(args) > len(order):
         raise TypeError(
             f"{name}() takes {len(order)} positional arguments but {len(args)} were given"

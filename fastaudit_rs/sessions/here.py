@@ -38,6 +38,7 @@ from .guest import Guest, Running, StepJob, awaited, wait
 from .output import Capture, of_host
 from .pieces import Lines, Output
 from .questions import Questions, StepEnds, StepQuestions, asking, settled
+from .server_tools import Ask, Gate, ServerTool, ToolAnswers
 from .state import StepQueue
 from .tool_values import Budget
 from .values import unpack
@@ -98,6 +99,8 @@ class HereSession(Session):
                 tell(error)
 
         tell = None if on_denied is None else self._held(on_denied)
+        self._servers = []
+        self._answers = ToolAnswers()
         self._questions = Questions(pending_seconds, self.id)
         ask = options.get("on_ask")
         self._asks = ask is not None
@@ -106,6 +109,9 @@ class HereSession(Session):
             options["on_ask"] = asked
             if is_async(ask.ask if type(ask) is Approvals else ask):
                 options.pop("ask_seconds", None)
+            # A file of answers has none about tools.
+            ask = asked.ask if type(asked) is Approvals else asked
+        self._gate = _gate(self._answers, ask, note)
         self._directory = os.path.abspath(_current() if directory is None else directory)
         if not os.path.isdir(self._directory):
             raise NotADirectoryError(20, "directory must be a directory", self._directory)
@@ -132,7 +138,11 @@ class HereSession(Session):
 
     def _made(self, tools: Tools | None) -> dict[str, Callable[..., Any]]:
         made: dict[str, Callable[..., Any]] = {}
-        for name, function in tools_of(tools).items():
+        given = tools_of(tools)
+        self._hold(given)
+        for name, function in given.items():
+            if isinstance(function, ServerTool):
+                function = function.gated(self._gate)
             if is_async(function):
                 if self._coroutines is None:
                     self._coroutines = Coroutines(self._caller)
@@ -218,6 +228,7 @@ class HereSession(Session):
                 serve(self._coroutines)
             self._caller.context = contextvars.copy_context()
             self._budget.begin()
+            self._answers.begin()
             guest, steps = self._guest, self._steps
 
             def work() -> step.Outcome:
@@ -464,6 +475,7 @@ class HereSession(Session):
             self._coroutines.close()
         if self._changes is not None:
             self._changes.close()
+        self._release()
 
     def _stop(self) -> None:
         job = self._guest.job
@@ -497,6 +509,19 @@ def _current() -> str:
     except FileNotFoundError as error:
         why = "the current directory was removed: pass directory=, or change to another one"
         raise FileNotFoundError(error.errno, why) from None
+
+
+def _gate(answers: ToolAnswers, ask: Ask | None, note: Callable[[AuditDenied], object]) -> Gate:
+    """What decides about calls of servers' tools; the tools do not lead to the session."""
+
+    def gate(tool: ServerTool, asked: AuditDenied) -> None:
+        try:
+            answers.decide(tool, asked, ask)
+        except AuditDenied as denied:
+            note(denied)
+            raise
+
+    return gate
 
 
 class _Denials:

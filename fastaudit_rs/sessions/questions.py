@@ -118,7 +118,7 @@ class Questions:
                     step.used.append(granted)
                     return granted[1]
             answer = self._standing.get(about)
-            if answer in ("once", "deny"):
+            if answer in ("once", "step", "deny"):
                 del self._standing[about]
             return answer
 

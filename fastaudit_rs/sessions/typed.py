@@ -88,7 +88,7 @@ class Typed:
         #: A JSON schema, of data that JSON has.
         self.schema: Json = json.loads(json.dumps(schema, default=str))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         given, named = self.before(args, kwargs)
         return self.within(*given, **named)
 
@@ -232,7 +232,11 @@ def heading(name: str, function: Callable[..., Any]) -> str:
         one.replace(annotation=shown(one.annotation)) for one in signature.parameters.values()
     ]
     returned = shown(signature.return_annotation)
-    return f"{name}{signature.replace(parameters=parameters, return_annotation=returned)}"
+    told = f"{name}{signature.replace(parameters=parameters, return_annotation=returned)}"
+    properties = getattr(function, "schema", {}).get("parameters", {}).get("properties", {})
+    # Those of a JSON schema may have names that no parameter of Python has.
+    others = [f"{one!r}: ..." for one in properties if one not in signature.parameters]
+    return f"{told}, called with **{{{', '.join(others)}}}" if others else told
 
 
 def structures(function: Any) -> Json:
@@ -241,9 +245,10 @@ def structures(function: Any) -> Json:
     found = {
         name: {key: one[key] for key in ("properties", "required") if key in one}
         for name, one in parameters.get("properties", {}).items()
-        if "properties" in one
+        if isinstance(one, dict) and "properties" in one
     }
-    return {**found, **parameters.get("$defs", {})}
+    shared = parameters.get("$defs")
+    return {**found, **(shared if isinstance(shared, dict) else {})}
 
 
 def _refusing(text: str) -> Callable[[Any], Any]:

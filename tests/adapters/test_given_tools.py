@@ -143,6 +143,17 @@ class TestPydanticAI:
         assert value(session, "buy.__doc__, later.__doc__") == ("Buy some.", "Later.")
         assert value(session, "later.schema['parameters']") == schema
 
+    def test_names_that_no_parameter_of_python_has(self, opened):
+        from pydantic_ai import Tool
+
+        async def send(**given):
+            return given
+
+        schema = {"type": "object", "properties": {"from": {}, "a b": {}, "to": True}}
+        made = Tool.from_schema(send, name="send", description="Send.", json_schema=schema)
+        given = {"from": 1, "a b": 2, "self": 3}
+        assert value(opened([made]), f"await send('me', **{given})") == {"to": "me", **given}
+
     def test_one_that_takes_the_context_of_a_run(self, opened):
         from pydantic_ai import RunContext, Tool
 

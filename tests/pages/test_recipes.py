@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import base64
 import contextlib
 import importlib.util
 import os
@@ -15,6 +16,7 @@ import peers
 import programs
 import pytest
 from repository import ROOT
+from wheels import wheel
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +48,58 @@ class TestToolLoop:
         done = programs.python(RECIPES / "tool_loop.py", cwd=tmp_path)
         assert (done.stdout, done.stderr) == (shown("tool_loop"), "")
         assert (tmp_path / "bill.txt").read_text() == "4.0"
+
+
+@pytest.mark.parametrize("place", ["here", "sandbox"])
+def test_typed_tools(tmp_path, place):
+    pytest.importorskip("mcp")
+    pytest.importorskip("pydantic")
+    if place == "sandbox":
+        pytest.importorskip("sandlock")
+    done = programs.python(RECIPES / "typed_tools.py", place, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == (shown("typed_tools"), "")
+
+
+@pytest.mark.parametrize("place", ["here", "sandbox"])
+def test_figures_and_files(tmp_path, place):
+    """The model's part is a script, which is told of each step."""
+    pytest.importorskip("matplotlib")
+    wheels, out = tmp_path / "wheels", tmp_path / "out"
+    wheels.mkdir()
+    out.mkdir()
+    if place == "sandbox":
+        pytest.importorskip("sandlock")
+    wheel(wheels, "prices", "2.0")
+    codes = [
+        "%pip install prices\nimport prices\nprices.version",
+        "import matplotlib.pyplot as plt\n_ = plt.plot([1, 2, 4])",
+        "open('sales.csv', 'w').write('tea,3.5')",
+        "%pip install other",
+    ]
+    seen = []
+
+    def model(messages):
+        done = [message["content"] for message in messages if message["role"] == "tool"]
+        if len(done) == len(codes):
+            seen.extend(done)
+            return {"role": "assistant", "content": "It is in sales.csv."}
+        wanted = {"id": str(len(done)), "arguments": {"code": codes[len(done)]}}
+        return {"role": "assistant", "content": None, "tool_calls": [wanted]}
+
+    used = recipe("figures_and_files")
+    install = used.Install(on_demand=["prices"], index=str(wheels))
+    with used.opened(place, install) as session:
+        assert used.answer(model, "Plot the sales.", session, out) == "It is in sales.csv."
+    (installed,), (_, figure), _, (refused,) = seen
+    if place == "sandbox":
+        assert "Installed prices" in installed["text"] and "'2.0'" in installed["text"]
+        assert "'other' may not be installed here" in refused["text"]
+    else:
+        assert "the host installs packages" in installed["text"]
+    head, _, data = figure["image_url"]["url"].partition(",")
+    assert head == "data:image/png;base64"
+    assert base64.b64decode(data).startswith(b"\x89PNG")
+    assert (out / "sales.csv").read_text() == "tea,3.5"
 
 
 def test_mcp_server(tmp_path):
@@ -122,20 +176,29 @@ def test_an_approval_after_a_restart(tmp_path, place):
     pytest.importorskip("fastapi")
     out, stored = tmp_path / "out", tmp_path / "stored"
     out.mkdir()
-    code = f"open({str(out / 'a')!r}, 'w').write('done')"
+    codes = ["total = 4", f"open({str(out / 'a')!r}, 'w').write(str(total))", "total + 1"]
     program = f"""
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(RECIPES)!r})
-from approve_later import Policy, ask, make_app
+from approve_later import ask, make_app
 from fastapi.testclient import TestClient
-from fastaudit_rs import Sandbox
+from fastaudit_rs import Policy, Sandbox
 if {place!r} == "here":
     session = Policy().session(on_ask=ask)
 else:
     session = Sandbox(approvable=Policy(write=[{str(out)!r}])).session(on_ask=ask)
+
+def model(messages):
+    "In place of a model: it is told what was before the restart, too."
+    done = [message["content"] for message in messages if message["role"] == "tool"]
+    codes = {codes!r}
+    if len(done) < len(codes):
+        return {{"role": "assistant", "code": codes[len(done)]}}
+    return {{"role": "assistant", "content": done}}
+
 with session:
-    client = TestClient(make_app(session, Path({str(stored)!r})))
+    client = TestClient(make_app(session, model, Path({str(stored)!r})))
     params = dict(word.split("=", 1) for word in sys.argv[2:])
     print(client.post(sys.argv[1], params=params).json())
 """
@@ -146,14 +209,16 @@ with session:
         assert done.returncode == 0, done.stderr
         return ast.literal_eval(done.stdout)
 
-    asked = post("/steps", code=code)
-    assert str(out / "a") in asked["asks"] and "once" in asked["answers"]
-    assert os.listdir(stored) == [asked["pending"]]
-    assert post(f"/questions/{asked['pending'][:-1]}", answer="once")["detail"].startswith("no q")
+    asked = post("/tasks", task="Save the total.")
+    assert str(out / "a") in asked["for"]
+    assert os.listdir(stored / "questions") == [asked["waits"]]
+    assert post(f"/questions/{asked['waits'][:-1]}", answer="once")["detail"].startswith("no q")
     assert os.listdir(out) == []
-    assert "4" in post(f"/questions/{asked['pending']}", answer="once")["text"]
-    assert (out / "a").read_text() == "done"
-    assert "detail" in post(f"/questions/{asked['pending']}", answer="once")
+    first, wrote, last = post(f"/questions/{asked['waits']}", answer="once")["answer"]
+    assert "printed nothing" in first and last == "value:\n5"
+    assert wrote.startswith("session:\nThe session was restored") and wrote.endswith("value:\n1")
+    assert (out / "a").read_text() == "4"
+    assert "detail" in post(f"/questions/{asked['waits']}", answer="once")
 
 
 @contextlib.contextmanager

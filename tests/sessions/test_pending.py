@@ -85,6 +85,24 @@ def test_a_record_can_be_stored(opened, out):
     assert os.listdir(out) == ["a"]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_answer_after_a_session_was_loaded(opened, out, is_async):
+    """The step that is run again is the next one: its model is told what is lost."""
+    session = opened(later)
+    waits = session.run(writing(out / "a")).pending
+    store = {}
+    session.save(store)
+    other = opened(later, id=session.id)
+    other.load(store)
+    other.adopt(waits)
+    if is_async:
+        ran = asyncio.run(other.aanswer(waits.id, "once"))
+    else:
+        ran = other.answer(waits.id, "once")
+    assert (ran.error, ran.restarted) == (None, "restored")
+    assert other.run("1").restarted is None
+
+
 def test_answers(opened, out):
     asked = []
 
@@ -135,7 +153,7 @@ def test_answers_that_are_refused(opened, out):
     for wrong, error in ((pending, TypeError), (None, TypeError), (b"x", TypeError)):
         with pytest.raises(error, match="pending must be the id of a question, a str, not"):
             session.answer(wrong, "once")
-    with pytest.raises(ValueError, match="answer must be one of 'once', 'guard'.* not 'yes'"):
+    with pytest.raises(ValueError, match="answer must be one of 'once', .* not 'yes'"):
         session.answer(pending.id, "yes")
     time.sleep(0.1)
     with pytest.raises(ValueError, match="the question has expired: run the step again"):

@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 from ... import AuditDenied, Policy
 from ..._waiting import HELD_UP
 from ...approvals import Approvals
+from ...denied import TOOL_CALL
 from ...pending import PENDING
 from ...sessions.arguments import is_async, seconds
 from ...sessions.forms import class_name, message
 from ...sessions.questions import StepEnds, Thinking, is_for_caller
+from ...sessions.server_tools import ServerTool, ToolAnswers
 from ...sessions.tool_values import DATA, Budget, arguments, as_data, packed_result
 from ...sessions.typed import formatted, shown_signature
 from ...sessions.values import pack
@@ -88,8 +90,12 @@ class Calls:
         stop: Callable[[str], object],
         is_stopped: Callable[[], bool] = lambda: False,
         is_held_up: bool = False,
+        answers: ToolAnswers | None = None,
     ) -> None:
         self._on_ask = on_ask
+        #: The answers about tools of servers.
+        self.answers = ToolAnswers() if answers is None else answers
+        self.answers.begin()
         #: That of whoever runs the code: another thread may watch it.
         self._context = contextvars.copy_context()
         #: The time in which answers of coroutine functions and plain ones are waited for.
@@ -127,9 +133,14 @@ class Calls:
             if len(body) > DATA:
                 raise ValueError(f"the arguments of {name!r} have more than {DATA >> 20} MB")
             if is_ask:
-                args, kwargs = [AuditDenied.from_dict(head["denied"])], dict[str, Any]()
+                denied = AuditDenied.from_dict(head["denied"])
+                if denied.event == TOOL_CALL:
+                    raise ValueError("the host itself asks about tools of servers")
+                args, kwargs = [denied], dict[str, Any]()
             else:
                 args, kwargs = arguments(body)
+            if isinstance(function, ServerTool):
+                return self._of_server(call, function, args, kwargs)
             if is_async(function):
                 if is_ask and self._is_held_up:
                     raise RuntimeError(HELD_UP)
@@ -153,6 +164,29 @@ class Calls:
             self._fail(call, error, is_ask)
         else:
             self._answer(call, value)
+
+    def _of_server(
+        self, call: _Call, tool: ServerTool, args: list[Any], kwargs: dict[str, Any]
+    ) -> Callable[[], None] | None:
+        """Start a tool of a server, which no thread waits for; or return what asks about it."""
+        given = tool.given(args, kwargs)
+        answers = self.answers
+        if not tool.asks or answers.known(tool):
+            self._start(call, tool.acall, [given], {}, is_ask=False)
+            return None
+        asked = tool.question(given)
+        if self._on_ask is None or answers.known(tool) is False:
+            answers.decide(tool, asked, None)
+
+        def told(answer: object) -> None:
+            try:
+                answers.settle(tool, asked, answer)
+            except AuditDenied as denied:
+                self._fail(call, denied)
+            else:
+                self._start(call, tool.acall, [given], {}, is_ask=False)
+
+        return self.ask(asked, told)
 
     def ask(self, denied: AuditDenied, told: Callable[[object], None]) -> Callable[[], None] | None:
         """Ask the host, and tell its answer, ``None`` where there is none; or return what asks."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import AuditDenied
+from ...denied import TOOL_CALL
 from ...sessions.values import unpack
 from ..wire import DENIALS, REPORT
 from .run import ProcessWatch, error_told
@@ -115,7 +116,10 @@ class Exchange(ProcessWatch):
         elif kind == "denied" and len(self.violations) < DENIALS and size <= self._denials_left:
             self._denials_left -= size
             with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-                self.violations.append(AuditDenied.from_dict(head["denied"]))
+                denied = AuditDenied.from_dict(head["denied"])
+                # The host notes those itself: `Session.allow` takes their word.
+                if denied.event != TOOL_CALL:
+                    self.violations.append(denied)
         return None
 
     def _kill(self) -> None:

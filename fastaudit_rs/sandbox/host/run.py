@@ -324,6 +324,9 @@ def run(
                 )
                 watched.questions = questions
             result = yield from watched.result(begun)
+            if watched.calls is not None and watched.calls.answers.denied:
+                denied = watched.calls.answers.denied
+                result = replace(result, violations=[*result.violations, *denied])
         except BaseException:
             worker.end()
             raise

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ... import AuditLog, Policy
 from ..._keywords import checked
+from ..._threads import in_thread
 from ...results import Result
 from ...sessions.arguments import input_of, seconds, tools_of, variables_of
 from ...sessions.base import Closing, Tools
+from ...sessions.server_tools import held
 from ..limits import Limits
 from ..secrets import Secret
 from ..wire import Command, Job
@@ -177,7 +179,8 @@ class Runner(Closing):
         more = variables_of(variables), tools_of(tools)
         limit = seconds("timeout", timeout)
         request = RunRequest(code, args, stdin, value, CancelToken(), None, limit, *more)
-        return driven(self._run(request))
+        with held(request.tools):
+            return driven(self._run(request))
 
     @abstractmethod
     def _run(self, request: RunRequest) -> Steps[Result]:
@@ -204,9 +207,14 @@ class Runner(Closing):
 
         more = variables_of(variables), tools_of(tools)
         limit, loop = seconds("timeout", timeout), asyncio.get_running_loop()
-        return await self._arun(
-            RunRequest(code, args, stdin, value, CancelToken(), loop, limit, *more)
-        )
+        request = RunRequest(code, args, stdin, value, CancelToken(), loop, limit, *more)
+        stack = contextlib.ExitStack()
+        stack.enter_context(held(request.tools))
+        try:
+            return await self._arun(request)
+        finally:
+            if request.tools:
+                await in_thread(stack.close)
 
     async def _arun(self, request: RunRequest) -> Result:
         import asyncio

@@ -20,8 +20,9 @@ from ..._keywords import checked
 from ..._rules import rules_for_model
 from ..._threads import apart, in_thread
 from ...results import Result
-from ...sessions.arguments import policy_of
+from ...sessions.arguments import policy_of, tools_of
 from ...sessions.base import CALLS, SNAPSHOTS, Tools
+from ...sessions.server_tools import servers_of
 from ..install import Install, install_of
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
@@ -410,7 +411,9 @@ class Sandbox(Runner):
         if self._docker is not None:
             raise ValueError("a session needs backend='process': containers are not copied")
         check_ask(on_ask, ask_seconds)
-        if self._config.kernel is not None:
+        own = tools_of(tools)
+        # Whoever is asked about tools of servers may be asked about nothing else.
+        if self._config.kernel is not None and not servers_of(own):
             warn_of_held(on_ask, self._config.approvable)
         if on_ask is None:
             on_ask, ask_seconds = self._on_ask, ask_seconds or self._ask_seconds
@@ -426,7 +429,7 @@ class Sandbox(Runner):
                 ),
                 self._files,
                 self._in_flight,
-                tools,
+                own,
                 timeout,
                 undo_depth,
                 snapshots,

@@ -31,6 +31,7 @@ from ...sessions.errors import ProcessEnded, SandboxError
 from ...sessions.pieces import Output, Pieces
 from ...sessions.questions import Questions, asking, asking_async, settled
 from ...sessions.record import parts, reasons
+from ...sessions.server_tools import ToolAnswers
 from ...sessions.tool_values import Budget
 from ...sessions.values import unpack
 from ..limits import KILLED
@@ -118,6 +119,9 @@ class SandboxSession(Session):
         self._held = [Process(start(), self._job, self._decisions)]
         self._review = Review(str(config.directory), files.names)
         self._finish = weakref.finalize(self, _finish, os.getpid(), self._held, self._loop)
+        self._servers = []
+        self._answers = ToolAnswers()
+        self._hold(self._first_tools)
         copies.note(self)
 
     def begin_anew(self) -> None:
@@ -381,6 +385,7 @@ class SandboxSession(Session):
             self._finish()
         if self._decisions is not None:
             self._decisions.close()
+        self._release()
 
     def _step(
         self,
@@ -397,6 +402,7 @@ class SandboxSession(Session):
         with self._free():
             self._check_process()
             if request.tools:
+                self._hold(request.tools)
                 self._tools |= request.tools
                 self._told = told(self._tools)
             self._steps += 1
@@ -467,6 +473,7 @@ class SandboxSession(Session):
             exchange.stop,
             exchange.is_stopped,
             is_held_up,
+            self._answers,
         )
 
     def _copy(self, number: int) -> None:
@@ -586,7 +593,7 @@ class SandboxSession(Session):
             stderr=exchange.text("stderr"),
             duration=0,
             killed_by=killed_by,
-            violations=[*exchange.violations, *about_hosts],
+            violations=[*exchange.violations, *about_hosts, *self._answers.denied],
             confined=process.worker.is_confined,
         )
         if exchange.answer is not None:

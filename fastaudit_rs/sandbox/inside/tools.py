@@ -34,7 +34,7 @@ class HostTool:
             schema=told["schema"],
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call it: the host does. A coroutine is awaited."""
         name = self.__name__
         packed = packed_arguments(name, self._parameters, args, kwargs)
