@@ -50,6 +50,22 @@ def test_directory_and_variables(place):
     assert "No such file" in place.commands.run(["ls"], cwd="none").stderr
 
 
+def test_what_programs_read(place, tmp_path):
+    """More than Python code may: the rules for a model say so."""
+    secret = tmp_path / "secret"
+    secret.write_text("1")
+    assert place.run("open('/etc/passwd')").error.kind == "fastaudit_rs.AuditDenied"
+    ran = place.commands.run(["cat", "/etc/passwd", "/etc/group"])
+    assert ran.success and "root:" in ran.stdout
+    ran = place.commands.run(["cat", str(secret)])
+    assert (ran.returncode, ran.stdout) == (1, "") and "Permission denied" in ran.stderr
+    rules = place.rules_for_model().splitlines()
+    assert "- Read files in: installed packages, the working directory" in rules
+    at = rules.index("- Start programs: any")
+    assert rules[at + 1].startswith("- Programs read besides: ")
+    assert rules[at + 1].endswith("(/etc/passwd, /etc/group)")
+
+
 def test_a_program_is_ended(place):
     begun = time.monotonic()
     ran = place.commands.run("sleep 20", timeout=0.5)
