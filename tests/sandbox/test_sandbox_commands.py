@@ -95,6 +95,24 @@ def test_a_program_that_is_denied(make_sandbox, command, where):
     assert "fastaudit_rs/" not in ran.error.traceback + ran.stderr
 
 
+@pytest.mark.parametrize("where", ("sandbox", "session"))
+def test_questions_are_asked_in_the_loop_that_waits(where):
+    loops = []
+
+    async def on_ask(denied):
+        loops.append(asyncio.get_running_loop())
+        return "guard"
+
+    async def asked():
+        policy, most = Policy.preset("sandbox"), Policy(commands=True)
+        async with Sandbox(policy, on_ask=on_ask, approvable=most) as made:
+            place = made if where == "sandbox" else await made.asession()
+            ran = await place.commands.arun("echo 1")
+            return ran.stdout, {*loops} == {asyncio.get_running_loop()}
+
+    assert asyncio.run(asked()) == ("1\n", True)
+
+
 def test_a_session_keeps_what_it_has(box):
     with box.session() as session:
         session.run("import os\nos.mkdir('at')\nos.chdir('at')\nos.environ['X'] = '1'\nx = 5\nx")

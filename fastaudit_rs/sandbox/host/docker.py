@@ -80,7 +80,7 @@ class Docker:
         with contextlib.ExitStack() as stack:
             place = stack.enter_context(tempfile.TemporaryDirectory(dir=config.base, prefix="job-"))
             Path(place, "job").write_bytes(pickle.dumps((setup.policy, _governing(), job)))
-            Path(place, "input").write_bytes(request.given)
+            Path(place, "input").write_bytes(request.stdin or b"")
             # Opened before the code can do anything about it.
             report = stack.enter_context(open(f"{place}/report", "w+b"))
             stack.enter_context(self._errors("it cannot be run"))
@@ -158,7 +158,7 @@ class Watch:
         self._container = container
         self._limits = config.limits
         self._disk = Disk(config.base, config.limits.disk)
-        self._seconds = request.limit(config.limits)
+        self._seconds = config.seconds(request)
         self._cancel = request.cancel
         self._killed_by: str | None = None
         self._texts = {"stdout": bytearray(), "stderr": bytearray()}
@@ -198,7 +198,7 @@ class Watch:
             now = time.monotonic()
             if self._killed_by is None:
                 self._cancel.check()
-                if now - begun > self._seconds:
+                if self._seconds is not None and now - begun > self._seconds:
                     self._killed_by = "wall_seconds"
                 elif self._disk.is_over():
                     self._killed_by = "disk"

@@ -76,8 +76,8 @@ class Pool(Runner):
                     self._make_room(used)
 
     @contextlib.contextmanager
-    def _worker(self, used: list[Worker], cancel: CancelToken) -> Iterator[Worker]:
-        with self._workers.worker(cancel) as worker:
+    def _worker(self, used: list[Worker]) -> Iterator[Worker]:
+        with self._workers.worker() as worker:
             used.append(worker)
             yield worker
 

@@ -298,15 +298,15 @@ def run(
     with contextlib.ExitStack() as stack:
         if decisions is not None:
             stack.callback(decisions.close)
-        worker = stack.enter_context(workers(request.cancel))
+        worker = stack.enter_context(workers())
         begun = time.monotonic()
         questions = None if on_ask is None else HostQuestions()
         worker.begin_requests(questions)
         try:
             request.cancel.check()
-            process = Process(worker, job, decisions, request.given)
+            process = Process(worker, job, decisions, request.stdin)
             stack.callback(process.release)
-            watched = Run(process, config, request.limit(config.limits), request.cancel)
+            watched = Run(process, config, config.seconds(request), request.cancel)
             if process.speaks:
                 own = HostLoop()
                 stack.callback(own.close)

@@ -28,14 +28,14 @@ from ..secrets import Secret, secrets_of
 from . import cgroup
 from .calls import check_ask, told, warn_of_held, within
 from .causes import counts_processes
-from .commands import CommandRequest, SandboxCommands
+from .commands import SandboxCommands
 from .files import READ, Files, remove_own
 from .guest_files import SandboxFiles
 from .network import reachable
 from .packages import Packages
 from .process import fill_standard, names_descriptors
 from .run import run
-from .runner import CancelToken, InFlight, Runner, RunRequest, SandboxConfig
+from .runner import InFlight, Runner, RunRequest, SandboxConfig
 from .setup import (
     CONFINE,
     Setup,
@@ -231,16 +231,7 @@ class Sandbox(Runner):
     @property
     def commands(self) -> SandboxCommands:
         """Programs, run in its directory as its code would start them."""
-
-        def requested(given: CommandRequest) -> RunRequest:
-            command, stdin, limit = given
-            cancel = CancelToken()
-            return RunRequest("", (), stdin, False, cancel, timeout=limit, command=command)
-
-        return SandboxCommands(
-            lambda given: driven(self._run(requested(given))),
-            lambda given: self._arun(requested(given)),
-        )
+        return SandboxCommands(lambda request: driven(self._run(request)), self._arun)
 
     @checked("Sandbox.write_file")
     def write_file(self, name: str | os.PathLike[str], data: str | bytes) -> None:
@@ -299,17 +290,15 @@ class Sandbox(Runner):
         room: Watched | None = None,
     ) -> Steps[Result]:
         """Run code; `room` is waited for before it takes one of these workers."""
-        config, code = self._config, request.code
-        in_file = not isinstance(code, str)
-        text = Path(code).read_text(encoding="utf-8") if in_file else str(code)
-        file = os.path.abspath(code) if in_file else "<sandbox>"
+        config, path = self._config, request.path
+        text = request.code if path is None else Path(path).read_text(encoding="utf-8")
         if self._docker is not None and request.tools:
             raise ValueError("tools need backend='process': containers do not ask")
         job = config.job(
             text,
-            file,
+            "<sandbox>" if path is None else os.path.abspath(path),
             request.args,
-            value=bool(request.value),
+            value=request.value,
             cwd=self._cwd,
             asks=config.asks,
             variables=request.variables,

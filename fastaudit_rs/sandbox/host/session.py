@@ -32,12 +32,12 @@ from ...sessions.pieces import Output, Pieces
 from ...sessions.questions import Questions, asking, asking_async, settled
 from ...sessions.record import parts, reasons
 from ...sessions.tool_values import Budget
-from ...sessions.values import unpack
+from ...sessions.values import VALUE, unpack
 from ..limits import KILLED
 from ..wire import encode
 from . import copies
 from .calls import Calls, told
-from .commands import CommandRequest, SandboxCommands
+from .commands import SandboxCommands
 from .decisions import Decisions
 from .egress.asking import HostQuestions
 from .exchange import Exchange, outcome
@@ -45,7 +45,7 @@ from .files import Files
 from .guest_files import SandboxFiles
 from .process import Worker
 from .review import Change, Review
-from .runner import CancelToken, InFlight, SandboxConfig, check_size
+from .runner import CancelToken, InFlight, SandboxConfig
 from .session_process import Process
 from .watcher import Steps, begun, driven
 
@@ -217,16 +217,7 @@ class SandboxSession(Session):
     @property
     def commands(self) -> SandboxCommands:
         """Programs, run as its steps would start them."""
-
-        def requested(given: CommandRequest) -> StepRequest:
-            # The history has its words.
-            request = StepRequest(given.text, None, None, given.timeout, given.stdin)
-            request.command = given.command
-            return request
-
-        return SandboxCommands(
-            lambda given: self._run(requested(given)), lambda given: self._arun(requested(given))
-        )
+        return SandboxCommands(self._run, self._arun)
 
     def diff(self) -> list[Change]:
         """The files that were added, changed and removed since the session began.
@@ -391,8 +382,10 @@ class SandboxSession(Session):
         is_held_up: bool = False,
     ) -> Steps[Result]:
         given, code = request.stdin, request.code.encode(errors="surrogatepass")
-        check_size("stdin", given or b"")
-        check_size("code", code)
+        for argument, data in (("stdin", given or b""), ("code", code)):
+            if len(data) > VALUE:
+                size = len(data) >> 20
+                raise ValueError(f"{argument} must have at most {VALUE >> 20} MB, not {size} MB")
         limit = self._seconds if request.timeout is None else request.timeout
         with self._free():
             self._check_process()

@@ -26,7 +26,7 @@ from . import copies, network as sandbox_network
 from .calls import MODULES
 from .metadata import Metadata
 from .process import Confinement, Worker
-from .runner import CancelToken, SandboxConfig
+from .runner import SandboxConfig
 
 if TYPE_CHECKING:
     from ..secrets import Secret
@@ -242,7 +242,7 @@ class Workers:
         self._idle: list[tuple[Worker, Hashable]] = []
 
     @contextlib.contextmanager
-    def worker(self, cancel: CancelToken) -> Iterator[Worker]:
+    def worker(self) -> Iterator[Worker]:
         found = self._next() or self._started()
         yield found[0]
         self._keep(*found)
@@ -284,7 +284,7 @@ class Workers:
 
 
 #: Gives an idle worker for a run.
-WorkerSource = Callable[[CancelToken], AbstractContextManager[Worker]]
+WorkerSource = Callable[[], AbstractContextManager[Worker]]
 
 
 def bound(policy: Policy, up_to: Policy) -> Policy:
