@@ -52,9 +52,6 @@ class Exchange(ProcessWatch):
         #: True if the process went back to its state from before.
         self.was_undone = False
 
-    def is_stopped(self) -> bool:
-        return self.killed_by is not None
-
     def stop(self, why: str, grace: float = GRACE) -> bool:
         """End it, from any thread: by an exception in it, or by killing it. False if it is over."""
         with self._lock:

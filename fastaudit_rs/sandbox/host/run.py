@@ -1,5 +1,6 @@
 """A process that runs code of a sandbox, watched until it ends or answers; and one run."""
 
+import asyncio
 import base64
 import contextlib
 import functools
@@ -10,13 +11,12 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ... import AuditDenied
 from ..._native import _json_extent
-from ..._waiting import is_loop_here
 from ...results import Error, Result
 from ...sessions.coroutines import HostLoop
 from ...sessions.errors import SandboxError
@@ -77,6 +77,20 @@ class ProcessWatch(ABC):
 
     def text(self, name: str) -> str:
         return self.found[name].decode(errors="replace")
+
+    def let_call(
+        self,
+        tools: Mapping[str, Callable[..., Any]],
+        loop: Callable[[], asyncio.AbstractEventLoop],
+        budget: Budget,
+        on_ask: Ask | None,
+    ) -> None:
+        """Let the code call these tools, and ask; coroutine functions run in this loop."""
+        channel, is_stopped = self.process.channel, self.is_stopped
+        self.calls = Calls(channel, tools, loop, budget, on_ask, self.stop, is_stopped)
+
+    def is_stopped(self) -> bool:
+        return self.killed_by is not None
 
     @abstractmethod
     def stop(self, why: str, grace: float = 0) -> bool:
@@ -312,16 +326,7 @@ def run(
                 stack.callback(own.close)
                 loop = request.loop
                 made = own if loop is None else lambda: loop
-                held_up = loop is None and is_loop_here()
-                watched.calls = Calls(
-                    process.channel,
-                    request.tools,
-                    made,
-                    Budget(QUESTIONS),
-                    on_ask,
-                    watched.stop,
-                    is_held_up=held_up,
-                )
+                watched.let_call(request.tools, made, Budget(QUESTIONS), on_ask)
                 watched.questions = questions
             result = yield from watched.result(begun)
         except BaseException:

@@ -14,7 +14,6 @@ from typing import Any
 
 from ... import AuditDenied
 from ..._rules import rules_for_model
-from ..._waiting import is_loop_here
 from ...results import Error, Result
 from ...sessions.arguments import count, id_of, identifier, is_async, seconds, tools_of
 from ...sessions.base import (
@@ -36,7 +35,7 @@ from ...sessions.values import VALUE, unpack
 from ..limits import KILLED
 from ..wire import encode
 from . import copies
-from .calls import Calls, told
+from .calls import told
 from .commands import SandboxCommands
 from .decisions import Decisions
 from .egress.asking import HostQuestions
@@ -142,7 +141,7 @@ class SandboxSession(Session):
     def _run(
         self, request: StepRequest, on_output: Callable[[Output], object] | None = None
     ) -> Result:
-        return driven(self._step(request, self._loop, on_output, is_held_up=is_loop_here()))
+        return driven(self._step(request, self._loop, on_output))
 
     async def _arun(
         self,
@@ -379,7 +378,6 @@ class SandboxSession(Session):
         loop: Callable[[], asyncio.AbstractEventLoop],
         on_output: Callable[[Output], object] | None = None,
         cancelled: threading.Event | None = None,
-        is_held_up: bool = False,
     ) -> Steps[Result]:
         given, code = request.stdin, request.code.encode(errors="surrogatepass")
         for argument, data in (("stdin", given or b""), ("code", code)):
@@ -409,7 +407,7 @@ class SandboxSession(Session):
                 exchange = self._exchanged(limit)
                 exchange.pieces = None if on_output is None else Pieces(on_output)
                 exchange.questions = self._host_questions
-                exchange.calls = self._calls_of(exchange, loop, is_held_up)
+                exchange.let_call(self._tools, loop, self._budget, self._on_ask)
                 place = copy = None
                 if self._undo_depth:
                     exchange.most_copies = self._undo_depth
@@ -444,24 +442,6 @@ class SandboxSession(Session):
                 self._noted(request.code, (), began, result)
         return result
 
-    def _calls_of(
-        self,
-        exchange: Exchange,
-        loop: Callable[[], asyncio.AbstractEventLoop],
-        is_held_up: bool = False,
-    ) -> Calls:
-        """The calls of tools that code makes meanwhile."""
-        return Calls(
-            self._process.channel,
-            self._tools,
-            loop,
-            self._budget,
-            self._on_ask,
-            exchange.stop,
-            exchange.is_stopped,
-            is_held_up,
-        )
-
     def _copy(self, number: int) -> None:
         """Have the process make a copy of itself that waits, a snapshot of this number."""
         process = self._process
@@ -487,7 +467,7 @@ class SandboxSession(Session):
         self._check_process()
         exchange = self._exchanged(self._seconds)
         if kind == "load":
-            exchange.calls = self._calls_of(exchange, self._loop)
+            exchange.let_call(self._tools, self._loop, self._budget, self._on_ask)
         place = self._process.copied(exchange.number) if kind == "copy" else None
         driven(self._watch(exchange, encode(kind, body, number=exchange.number, **told), place))
         if exchange.answer is None:
