@@ -22,8 +22,8 @@ from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import copies
 from .files import remove_own
+from .policies import absolute
 from .sandbox import Sandbox, check_backend
-from .setup import absolute
 
 if TYPE_CHECKING:
     from .session import SandboxSession

@@ -29,9 +29,9 @@ from .channel import Broken
 from .decisions import Decisions
 from .egress.asking import HostQuestions
 from .files import Disk
+from .pool import WorkerSource
 from .runner import CancelToken, RunRequest, SandboxConfig
 from .session_process import Process
-from .setup import WorkerSource
 from .watcher import INTERVAL, Steps
 
 #: The time for a worker to end by itself, in seconds.

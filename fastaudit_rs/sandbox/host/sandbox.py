@@ -27,35 +27,27 @@ from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import cgroup
 from .calls import check_ask, told, warn_of_held, within
-from .causes import counts_processes
+from .causes import counts_processes, kernel
 from .commands import SandboxCommands
 from .files import READ, Files, remove_own
 from .guest_files import SandboxFiles
-from .network import reachable
+from .network import check_carried, reachable
 from .packages import Packages
+from .policies import absolute, bound
+from .pool import Pool, Workers, WorkerSource
 from .process import fill_standard, names_descriptors
 from .run import run
 from .runner import InFlight, Runner, RunRequest, SandboxConfig
-from .setup import (
-    CONFINE,
-    Setup,
-    Workers,
-    WorkerSource,
-    absolute,
-    check_network,
-    directories,
-    environment,
-    existing,
-    kernel,
-)
+from .setup import Setup, directories, environment, existing
 from .watcher import Steps, Watched, driven
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from .docker import Docker
-    from .pool import Pool
     from .session import SandboxSession
+
+CONFINE = ("require", "prefer", "audit")
 
 SESSION = ("fastaudit_rs.sandbox.inside.session",)
 
@@ -150,7 +142,7 @@ class Sandbox(Runner):
             warn_of_held(on_ask, approvable)
         values = secrets_of(secrets)
         wanted = install_of(install)
-        check_network(sandlock, policy, approvable, values)
+        check_carried(sandlock, policy.network, bound(policy, approvable).network, values)
         with names_descriptors(), contextlib.ExitStack() as failing:
             base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
             failing.callback(remove_own, os.getpid(), base)
@@ -326,7 +318,7 @@ class Sandbox(Runner):
         # A container is waited for.
         return apart(functools.partial(driven, self._run(request)), "container")
 
-    def pool(self, size: int, preload: Iterable[str] = ()) -> "Pool":
+    def pool(self, size: int, preload: Iterable[str] = ()) -> Pool:
         """Processes that are started in advance, for many short runs.
 
         Args:
@@ -343,11 +335,9 @@ class Sandbox(Runner):
         self._check_open()
         if self._docker is not None:
             raise ValueError("a pool needs backend='process': containers are not copied")
-        from .pool import Pool
-
         return Pool(self._run, self._setup, size, preload)
 
-    async def apool(self, size: int, preload: Iterable[str] = ()) -> "Pool":
+    async def apool(self, size: int, preload: Iterable[str] = ()) -> Pool:
         """Make a pool as `pool` does, without stopping the event loop."""
         return await in_thread(self.pool, size, preload)
 

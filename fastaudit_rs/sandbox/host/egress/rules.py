@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from .... import Network, Policy
-from ..network import has_name
+from ..network import has_name, replaced
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -35,9 +35,7 @@ class Rules:
 
     def __init__(self, network: Network) -> None:
         # Connections are counted elsewhere: those of several processes.
-        _, fields = network.__getnewargs_ex__()
-        fields |= {"max_connections": None, "http": ()}
-        self._policy = Policy(network=Network(**fields))
+        self._policy = Policy(network=replaced(network, max_connections=None, http=()))
         self._requests = Policy(network=Network(http=network.http))
         #: The names that are allowed as such, and not by a wildcard.
         self._named = {
