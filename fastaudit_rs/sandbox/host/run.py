@@ -58,7 +58,7 @@ class ProcessWatch(ABC):
         self.process = process
         self._config = config
         self._seconds = math.inf if seconds is None else seconds
-        self._cancel = cancel
+        self.cancel = cancel
         self.calls: Calls | None = None
         #: The questions about hosts, besides those of the process.
         self.questions: HostQuestions | None = None
@@ -74,9 +74,6 @@ class ProcessWatch(ABC):
         #: A function of the host that the code waits for.
         self._call: Callable[[], None] | None = None
         self._error: BaseException | None = None
-
-    def text(self, name: str) -> str:
-        return self.found[name].decode(errors="replace")
 
     def let_call(
         self,
@@ -134,7 +131,7 @@ class ProcessWatch(ABC):
         with self._caught():
             self._look(seconds)
             self._ask_about_hosts()
-            self._cancel.check()
+            self.cancel.check()
             now = time.monotonic()
             if now - self._begun - self._thought() > self._seconds:
                 self.stop("wall_seconds")
@@ -195,6 +192,20 @@ class ProcessWatch(ABC):
             self.pieces.end()
         if self._error is not None:
             raise self._error
+
+    def _result(self, returncode: int, duration: float = 0, **told: Any) -> Result:
+        """The result, with what its process told."""
+        about_hosts = [] if self.questions is None else self.questions.taken()
+        return Result(
+            returncode=returncode,
+            stdout=self.found["stdout"].decode(errors="replace"),
+            stderr=self.found["stderr"].decode(errors="replace"),
+            duration=duration,
+            killed_by=self.killed_by,
+            confined=self.process.worker.is_confined,
+            violations=[*told.pop("violations"), *about_hosts],
+            **told,
+        )
 
     def _thought(self) -> float:
         """The seconds in which answers were waited for."""
@@ -284,17 +295,8 @@ class Run(ProcessWatch):
             returncode = -signal.SIGKILL
         if self.killed_by is None:
             self.killed_by = worker.limit_of(returncode)
-        result = Result(
-            returncode=returncode,
-            stdout=self.text("stdout"),
-            stderr=self.text("stderr"),
-            duration=time.monotonic() - begun,
-            killed_by=self.killed_by,
-            confined=worker.is_confined,
-            **told(self.found["report"]),
-        )
-        if self.questions is not None:
-            result = replace(result, violations=[*result.violations, *self.questions.taken()])
+        duration = time.monotonic() - begun
+        result = self._result(returncode, duration, **told(self.found["report"]))
         if not process.is_clean:
             worker.end()
         return worker.with_requests(result, are_over=True)
