@@ -1,6 +1,7 @@
 """Sandboxes in an event loop: nothing holds up the loop, or takes the threads of its executor."""
 
 import asyncio
+import inspect
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -47,6 +48,23 @@ class Meeting:
             self.threads = threading.active_count()
             self._all.set()
         await asyncio.wait_for(self._all.wait(), 60)
+
+
+def test_twins_take_the_same_arguments():
+    """What makes something, and its coroutine."""
+    for of, name in ((Sandbox, "session"), (Sandbox, "pool"), (SandboxManager, "session")):
+        plain, twin = getattr(of, name), getattr(of, f"a{name}")
+        assert inspect.iscoroutinefunction(twin)
+        plain, twin = inspect.signature(plain), inspect.signature(twin)
+        assert plain.parameters == twin.parameters
+
+    async def named():
+        async with Sandbox(LOOSE) as sandbox, await sandbox.asession(id="mine") as session:
+            with pytest.raises(TypeError, match=r"Sandbox.session\(\) .*timeout"):
+                await sandbox.asession(timout=1)
+            return session.id
+
+    assert asyncio.run(named()) == "mine"
 
 
 def test_steps_in_flight_hold_no_threads():

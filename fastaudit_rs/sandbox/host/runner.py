@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ... import AuditLog, Policy
 from ..._keywords import checked
+from ..._rules import rules_for_model
 from ...results import Result
 from ...sessions.arguments import input_of
 from ...sessions.base import Closing, StepRequest, Tools
@@ -236,6 +237,15 @@ class SandboxConfig:
     def seconds(self, request: RunRequest) -> float | None:
         """The seconds that a run may take."""
         return self.limits.wall_seconds if request.timeout is None else request.timeout
+
+    def rules_for_model(self, seconds: float | None) -> str:
+        return rules_for_model(
+            self.policy,
+            directory=str(self.directory),
+            is_sandbox=True,
+            seconds=seconds,
+            memory=self.limits.memory,
+        )
 
     def job(self, code: str, file: str, args: Sequence[str] = (), **more: Any) -> Job:
         """The code for a process of it, or a session's without code; see `Job`."""

@@ -17,28 +17,26 @@ from typing import TYPE_CHECKING, Literal
 
 from ... import AuditDenied, AuditLog, Policy
 from ..._keywords import checked
-from ..._rules import rules_for_model
-from ..._threads import apart, in_thread
+from ..._threads import apart, awaited
 from ...results import Result
 from ...sessions.arguments import policy_of
 from ...sessions.base import CALLS, SNAPSHOTS, Tools
 from ..install import Install, install_of
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
-from . import cgroup
 from .calls import check_ask, told, warn_of_held, within
-from .causes import counts_processes, kernel
+from .causes import kernel
 from .commands import SandboxCommands
 from .files import READ, Files, remove_own
 from .guest_files import SandboxFiles
-from .network import check_carried, reachable
+from .network import check_carried
 from .packages import Packages
 from .policies import absolute, bound
 from .pool import Pool, Workers, WorkerSource
 from .process import fill_standard, names_descriptors
 from .run import run
 from .runner import InFlight, Runner, RunRequest, SandboxConfig
-from .setup import Setup, directories, environment, existing
+from .setup import Setup, directories, environment
 from .watcher import Steps, Watched, driven
 
 if TYPE_CHECKING:
@@ -337,9 +335,8 @@ class Sandbox(Runner):
             raise ValueError("a pool needs backend='process': containers are not copied")
         return Pool(self._run, self._setup, size, preload)
 
-    async def apool(self, size: int, preload: Iterable[str] = ()) -> Pool:
-        """Make a pool as `pool` does, without stopping the event loop."""
-        return await in_thread(self.pool, size, preload)
+    apool = awaited(pool)
+    """Make a pool as `pool` does, without stopping the event loop."""
 
     @checked("Sandbox.session")
     def session(
@@ -418,48 +415,21 @@ class Sandbox(Runner):
         self._sessions.add(session)
         return session
 
-    @checked("Sandbox.session")
-    async def asession(
-        self,
-        *,
-        tools: Tools | None = None,
-        timeout: float | None = None,
-        undo_depth: int = 1,
-        snapshots: int = SNAPSHOTS,
-        calls: int = CALLS,
-        on_ask: Callable[[AuditDenied], object] | None = None,
-        ask_seconds: float | None = None,
-    ) -> "SandboxSession":
-        """Make a session as `session` does, without stopping the event loop meanwhile.
+    asession = awaited(session)
+    """Make a session as `session` does, without stopping the event loop meanwhile.
 
-        Example:
-            >>> import asyncio
-            >>> async def main():
-            ...     async with Sandbox() as sandbox, await sandbox.asession() as session:
-            ...         return (await session.arun("6 * 7")).value
-            >>> asyncio.run(main())
-            42
-        """
-        return await in_thread(
-            self.session,
-            tools=tools,
-            timeout=timeout,
-            undo_depth=undo_depth,
-            snapshots=snapshots,
-            calls=calls,
-            on_ask=on_ask,
-            ask_seconds=ask_seconds,
-        )
+    Example:
+        >>> import asyncio
+        >>> async def main():
+        ...     async with Sandbox() as sandbox, await sandbox.asession() as session:
+        ...         return (await session.arun("6 * 7")).value
+        >>> asyncio.run(main())
+        42
+    """
 
     def rules_for_model(self) -> str:
         """What its code may do, as a short text for a model; see `Session.rules_for_model`."""
-        return rules_for_model(
-            self.policy,
-            directory=str(self.directory),
-            is_sandbox=True,
-            seconds=self.limits.wall_seconds,
-            memory=self.limits.memory,
-        )
+        return self._config.rules_for_model(self.limits.wall_seconds)
 
     def explain(self) -> dict[str, str]:
         """Return the rings (guard, kernel, container) that hold each field and each limit.
@@ -467,40 +437,7 @@ class Sandbox(Runner):
         Besides there are ``"privileges"``, of which a process has none and gets none, and
         ``"other_processes"``: signals, limits and priorities of processes outside.
         """
-        in_docker = self._docker is not None
-        outer = "container" if in_docker else "kernel"
-        is_held = in_docker or self._config.kernel is not None
-        both = f"guard and {outer}" if is_held else "guard"
-        network = self.policy.network
-        if isinstance(network, bool):
-            of_network = both
-        elif in_docker or not is_held:
-            of_network = "guard"
-        elif self._setup.is_carried:
-            # The kernel lets nothing be reached, and the host connects.
-            of_network = "guard, kernel and host"
-        else:
-            # For blocked hosts with names the kernel knows the ports alone.
-            has_names = reachable(network).has_names
-            of_network = "guard, and kernel for ports" if has_names else both
-        told = dict.fromkeys(("write", "read", "block", "network", "other_processes"), both)
-        told["network"] = of_network
-        if not existing(self.policy.block):
-            told["block"] = "guard"
-        fields = ("protect", "max_bytes", "commands", "env", "imports", "import_allow", "threads")
-        told |= dict.fromkeys((*fields, "native", "unknown_events"), "guard")
-        own = ("wall_seconds", "disk", "output")
-        limits = dict.fromkeys(own, "host") | {"cpu_seconds": "process"}
-        by_the_outer = ("memory", "cpu_percent", "processes", "open_files")
-        limits |= dict.fromkeys(by_the_outer, outer)
-        if not in_docker and not cgroup.are_there():
-            limits["memory"] = "kernel, each process by itself"
-        if not in_docker and not cgroup.are_there("cpu"):
-            limits["cpu_percent"] = "host, each core by itself" if is_held else "nothing"
-        if not is_held:
-            counted = "kernel, with all of its user's" if counts_processes() else "nothing"
-            limits["processes"] = counted
-        return told | limits | {"privileges": outer if is_held else "nothing"}
+        return self._setup.rings()
 
 
 def check_backend(backend: str, image: str | None, confine: str) -> None:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from ... import AuditDenied
-from ..._rules import rules_for_model
 from ...results import Result
 from ...sessions.arguments import count, id_of, identifier, is_async, seconds, tools_of
 from ...sessions.base import CLOSED, Session, Snapshot, StepRequest, Tools
@@ -141,14 +140,7 @@ class SandboxSession(Session):
         return self._seconds
 
     def rules_for_model(self) -> str:
-        config = self._config
-        return rules_for_model(
-            config.policy,
-            directory=str(config.directory),
-            is_sandbox=True,
-            seconds=self._seconds,
-            memory=config.limits.memory,
-        )
+        return self._config.rules_for_model(self._seconds)
 
     def _read_file(self, name: str, max_bytes: int) -> bytes:
         self._exchanges.check_open()

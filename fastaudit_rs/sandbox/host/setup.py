@@ -18,8 +18,9 @@ from ... import Network, Policy
 from ..._native import _governing
 from ...confined import USERS, needed
 from ..limits import Limits
-from . import copies, network as sandbox_network
+from . import cgroup, copies, network as sandbox_network
 from .calls import MODULES
+from .causes import counts_processes
 from .metadata import Metadata
 from .policies import as_written, asked_by_others, bound, resolved, with_places, without_http
 from .process import Confinement, Worker
@@ -172,6 +173,44 @@ class Setup:
         policy = self._held
         sockets = sandbox_network.sockets(policy.network)
         return tuple(map(_identity, (*self._named, str(self.config.directory), *sockets)))
+
+    def rings(self) -> dict[str, str]:
+        """Return the rings that hold each field and each limit; see `Sandbox.explain`."""
+        config = self.config
+        in_docker = config.in_container
+        outer = "container" if in_docker else "kernel"
+        is_held = in_docker or config.kernel is not None
+        both = f"guard and {outer}" if is_held else "guard"
+        network = config.policy.network
+        if isinstance(network, bool):
+            of_network = both
+        elif in_docker or not is_held:
+            of_network = "guard"
+        elif self.is_carried:
+            # The kernel lets nothing be reached, and the host connects.
+            of_network = "guard, kernel and host"
+        else:
+            # For blocked hosts with names the kernel knows the ports alone.
+            has_names = sandbox_network.reachable(network).has_names
+            of_network = "guard, and kernel for ports" if has_names else both
+        told = dict.fromkeys(("write", "read", "block", "network", "other_processes"), both)
+        told["network"] = of_network
+        if not existing(config.policy.block):
+            told["block"] = "guard"
+        fields = ("protect", "max_bytes", "commands", "env", "imports", "import_allow", "threads")
+        told |= dict.fromkeys((*fields, "native", "unknown_events"), "guard")
+        own = ("wall_seconds", "disk", "output")
+        limits = dict.fromkeys(own, "host") | {"cpu_seconds": "process"}
+        by_the_outer = ("memory", "cpu_percent", "processes", "open_files")
+        limits |= dict.fromkeys(by_the_outer, outer)
+        if not in_docker and not cgroup.are_there():
+            limits["memory"] = "kernel, each process by itself"
+        if not in_docker and not cgroup.are_there("cpu"):
+            limits["cpu_percent"] = "host, each core by itself" if is_held else "nothing"
+        if not is_held:
+            counted = "kernel, with all of its user's" if counts_processes() else "nothing"
+            limits["processes"] = counted
+        return told | limits | {"privileges": outer if is_held else "nothing"}
 
     def _options(self, limits: Limits) -> dict[str, Any]:
         """Return what the kernel is to hold, as `sandlock` takes it, with these limits."""
