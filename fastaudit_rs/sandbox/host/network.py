@@ -14,7 +14,7 @@ from ...sessions.errors import SandboxError
 from ..secrets import Secret
 
 #: The port of name servers: RFC 1035.
-DOMAIN = "53"
+DOMAIN = 53
 
 #: An address where nothing is: RFC 6666. Without a rule for UDP there are no such sockets, not to
 #: listen with either.

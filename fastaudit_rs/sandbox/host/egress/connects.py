@@ -14,7 +14,8 @@ import sys
 from typing import Any
 
 from ...._native import _descriptor_of
-from .log import DOMAIN, Log, Wanted
+from ..network import DOMAIN
+from .log import Log, Wanted
 from .proxy import Proxy
 from .rules import LOCAL, LOOPBACK, Address, address_of
 
