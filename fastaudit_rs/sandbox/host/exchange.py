@@ -18,7 +18,7 @@ from ...sessions.values import unpack
 from ..limits import KILLED
 from ..wire import DENIALS, REPORT, encode
 from . import copies
-from .run import ProcessWatch, error_told
+from .run import ProcessWatch, displays_told, error_told
 from .runner import CancelToken, InFlight, SandboxConfig
 from .session_process import Process, how_ended
 from .watcher import Steps, driven
@@ -288,19 +288,10 @@ def outcome(head: dict[str, Any], body: memoryview) -> dict[str, Any]:
         return found
     # The packages that make arrays and frames of them raise errors of many classes.
     with contextlib.suppress(Exception):
-        found["display"] = _displays(unpack(body[:shown], arrays=False))
+        found["display"] = displays_told(unpack(body[:shown], arrays=False))
     if len(body) > shown:
         try:
             found["value"] = unpack(body[shown:])
         except Exception as bad:
             found["value_error"] = f"it cannot be read: {bad}"
     return found
-
-
-def _displays(given: Any) -> list[dict[str, str | bytes]]:
-    shown = [] if type(given) is not list else given
-    return [
-        {mime: data for mime, data in thing.items() if type(data) in (str, bytes)}
-        for thing in shown
-        if type(thing) is dict and all(type(mime) is str for mime in thing)
-    ]

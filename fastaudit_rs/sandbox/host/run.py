@@ -385,12 +385,12 @@ def told(report: bytes | bytearray) -> dict[str, Any]:
 
 
 def displays_told(given: Any) -> list[dict[str, str | bytes]]:
-    """Return what code says that it has shown; bytes are in base64, in a list."""
+    """Return what code says that it has shown; in JSON, bytes are in base64, in a list."""
     found: list[dict[str, str | bytes]] = []
     for thing in given if type(given) is list else ():
         shown: dict[str, str | bytes] = {}
         for mime, data in thing.items() if type(thing) is dict else ():
-            if type(data) is str:
+            if type(mime) is str and type(data) in (str, bytes):
                 shown[mime] = data
             elif type(data) is list and len(data) == 1 and type(data[0]) is str:
                 with contextlib.suppress(ValueError):
