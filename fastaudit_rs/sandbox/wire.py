@@ -9,7 +9,7 @@ The host trusts nothing that it gets: code that has got around its guard can wri
 import _socket
 import array
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._native import _json_extent
@@ -43,7 +43,7 @@ class Command(NamedTuple):
     words: list[str] | str
     cwd: str | None = None
     #: Variables besides those of the code.
-    env: dict[str, str] | None = None
+    env: Mapping[str, str] = {}
 
 
 class Job(NamedTuple):

@@ -98,12 +98,9 @@ def _request(
         raise ValueError("command must name a program")
     if env is not None and not isinstance(env, Mapping):
         raise TypeError(f"env must be a mapping from names, not {type(env).__name__}")
-    given: dict[str, str] | None = None if env is None else {}
-    for name, value in (env or {}).items():
-        assert given is not None
-        given[_text("env", name)] = _text("env", value)
+    given = {_text("env", name): _text("env", value) for name, value in (env or {}).items()}
     place = None if cwd is None else _text("cwd", cwd)
-    length = sum(map(len, (*words, place or "", *(given or {}), *(given or {}).values())))
+    length = sum(map(len, (*words, place or "", *given, *given.values())))
     if length > LONGEST:
         raise ValueError(
             f"command must have at most {LONGEST} characters with its variables, not {length}: "
