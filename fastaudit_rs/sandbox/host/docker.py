@@ -7,9 +7,8 @@ import os
 import pickle
 import signal
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent import futures
 from concurrent.futures import Future
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from ... import Policy
 from ..._native import _governing
+from ..._threads import apart
 from ...results import Result
 from ...sessions.errors import SandboxError
 from ..limits import keep, limit_of
@@ -175,9 +175,9 @@ class Watch:
         except BaseException:
             _close(output)
             raise
-        reading = _started(lambda: self._read(output))
+        reading = apart(lambda: self._read(output), "output")
         # The daemon answers when it ends: the time is watched here.
-        ended = _started(lambda: self._api.wait(self._container, timeout=None)["StatusCode"])
+        ended = apart(lambda: self._api.wait(self._container, timeout=None)["StatusCode"], "end")
         try:
             self._until(ended, reading)
         except BaseException:
@@ -225,20 +225,6 @@ class Watch:
         # It may have ended by itself meanwhile.
         with contextlib.suppress(Exception):
             self._api.kill(self._container)
-
-
-def _started(job: Callable[[], Any]) -> "Future[Any]":
-    """Call a function in a thread that the end of the process does not wait for."""
-    future: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(job())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future
 
 
 def _close(output: Any) -> None:

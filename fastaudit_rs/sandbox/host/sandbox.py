@@ -42,7 +42,6 @@ from .watcher import Steps, Watched, driven
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from .docker import Docker
     from .session import SandboxSession
 
 CONFINE = ("require", "prefer", "audit")
@@ -134,7 +133,11 @@ class Sandbox(Runner):
         self.limits = limits or Limits()
         self.env = environment(env)
         self.path = directories(path)
-        self._docker = docker = _docker(image)
+        self._docker = docker = None
+        if image is not None:
+            from .docker import Docker
+
+            self._docker = docker = Docker(image)
         sandlock = None if docker is not None else kernel(confine)
         if sandlock is not None:
             warn_of_held(on_ask, approvable)
@@ -233,8 +236,7 @@ class Sandbox(Runner):
             TypeError: An argument has another type.
             ValueError: The name leads out of the directory, or through a link.
         """
-        self._check_open()
-        self._files.write(name, data)
+        self.files.write(name, data)
 
     @checked("Sandbox.read_file")
     def read_file(
@@ -254,8 +256,7 @@ class Sandbox(Runner):
             ValueError: The name leads out of the directory, or through a link, or `max_bytes` is
                 not a size.
         """
-        self._check_open()
-        return self._files.read(name, max_bytes)
+        return self.files.read(name, max_bytes=max_bytes)
 
     def list_files(self) -> list[str]:
         """The names of all files in its directory, in order, links among them.
@@ -453,14 +454,6 @@ def check_backend(backend: str, image: str | None, confine: str) -> None:
         raise TypeError(f"image must be a str for backend='docker', not {type(image).__name__}")
     if confine != "require":
         raise ValueError(f"backend='docker' needs confine='require', not {confine!r}")
-
-
-def _docker(image: str | None) -> "Docker | None":
-    if image is None:
-        return None
-    from .docker import Docker
-
-    return Docker(image)
 
 
 def _remove(process: int, base: str, setup: Setup, files: Files, packages: Packages | None) -> None:
