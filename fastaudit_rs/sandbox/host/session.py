@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -153,11 +153,11 @@ class SandboxSession(Session):
     @property
     def names(self) -> list[str]:
         with self._exchanges.free():
-            answer, body = self._exchanges.ask("names")
-        found = _unpacked(body)
-        if type(found) is not list:
-            raise SandboxError(f"the session's process gave a malformed answer: {answer!r}")
-        return [name for name in found if type(name) is str]
+            _, body = self._exchanges.ask("names")
+        with _well_formed("answer"):
+            if type(found := unpack(body)) is not list:
+                raise ValueError("it has no list of names")
+            return [name for name in found if type(name) is str]
 
     def get(self, name: str) -> Any:
         identifier("name", name)
@@ -167,7 +167,8 @@ class SandboxSession(Session):
             raise KeyError(name)
         if "failed" in answer:
             raise TypeError(str(answer["failed"]))
-        return _unpacked(body)
+        with _well_formed("answer"):
+            return unpack(body)
 
     @property
     def files(self) -> SandboxFiles:
@@ -234,10 +235,8 @@ class SandboxSession(Session):
             answer, body = self._exchanges.ask("save")
         if "failed" in answer:
             raise TypeError(str(answer["failed"]))
-        try:
+        with _well_formed("record"):
             parts(body)
-        except ValueError as error:
-            raise SandboxError(f"the session's process gave a malformed record: {error}") from None
         return bytes(body)
 
     def _loaded(self, body: bytes) -> dict[str, str]:
@@ -245,10 +244,8 @@ class SandboxSession(Session):
             exchange = self._exchanges.new(self._seconds)
             exchange.let_call(self._tools, self._loop, self._budget, self._on_ask)
             _, told = self._exchanges.ask("load", body, exchange, tools=self._told, given=[])
-        try:
+        with _well_formed("answer"):
             return reasons(unpack(told, arrays=False))
-        except ValueError as error:
-            raise SandboxError(f"the session's process gave a malformed answer: {error}") from None
 
     def reset(self) -> None:
         with self._exchanges.free() as process:
@@ -414,8 +411,10 @@ def _finish(process: int, exchanges: Exchanges, loop: HostLoop) -> None:
         loop.close()
 
 
-def _unpacked(body: memoryview) -> Any:
+@contextlib.contextmanager
+def _well_formed(what: str) -> Iterator[None]:
+    """Read what the process gave: errors of many classes say that it is not ours."""
     try:
-        return unpack(body)
+        yield
     except Exception as error:
-        raise SandboxError(f"the session's process gave a malformed answer: {error}") from None
+        raise SandboxError(f"the session's process gave a malformed {what}: {error}") from None
