@@ -108,7 +108,7 @@ class ProcessWatch(ABC):
         if self.questions is not None:
             self.questions.begin()
         self._disk = Disk(self._config.base, self._config.limits.disk)
-        # One descriptor stands for all of them.
+        # Whoever watches many looks at the one descriptor of this.
         self._selector = selector = selectors.DefaultSelector()
         for descriptor in process.pipes:
             selector.register(descriptor, selectors.EVENT_READ)

@@ -169,8 +169,7 @@ class Runner(Closing):
         return driven(self._run(request))
 
     @abstractmethod
-    def _run(self, request: RunRequest) -> Steps[Result]:
-        """Run code in the place that it has."""
+    def _run(self, request: RunRequest) -> Steps[Result]: ...
 
     @checked("Sandbox.arun")
     async def arun(

@@ -131,12 +131,14 @@ def program(
     _import_ahead(job)
     policy.install(monitor_calls=MONITORING, on_denied=tell, on_ask=ask, log=log)
     status, shown = 0, _shown(names) if job.value else None
+    value = None
     try:
         if job.command is not None:
             from .command import start
 
             status = start(job.command)
-        value = None if job.command is not None else _run(job, names)
+        else:
+            value = _run(job, names)
         if shown is not None:
             shown.add(value)
             shown.figures()

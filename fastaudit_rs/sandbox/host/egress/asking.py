@@ -70,7 +70,7 @@ class HostQuestion:
 
 
 class HostQuestions:
-    """Those of a run or a session."""
+    """The questions of a run or a session."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
