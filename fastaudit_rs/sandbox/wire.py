@@ -51,9 +51,9 @@ class Job(NamedTuple):
 
     code: str
     file: str
-    args: list[str]
     #: Directories of modules that it finds, besides the current one.
-    path: list[str]
+    path: Sequence[str]
+    args: Sequence[str] = ()
     value: bool = False
     #: Where it begins, if not in the directory of the sandbox: it then starts a program, and is
     #: left out of its tracebacks.

@@ -118,7 +118,7 @@ class RunRequest(StepRequest):
         if isinstance(args, (str, bytes)):
             raise TypeError(f"args must be a list, not {type(args).__name__}: write [{args!r}]")
         super().__init__(code, variables, tools, timeout, input_of(stdin))
-        self.args = args
+        self.args = [str(arg) for arg in args]
         self.value = bool(value)
         self.command: Command | None = command
         self.cancel = CancelToken()
@@ -217,7 +217,7 @@ class SandboxConfig:
     policy: Policy
     limits: Limits
     env: Mapping[str, str]
-    path: Sequence[str]
+    path: list[str]
     #: The directory that counts as its disk.
     base: str
     #: The package `sandlock`, if the kernel holds the policy.
@@ -246,13 +246,12 @@ class SandboxConfig:
             memory=self.limits.memory,
         )
 
-    def job(self, code: str, file: str, args: Sequence[str] = (), **more: Any) -> Job:
+    def job(self, code: str, file: str, **more: Any) -> Job:
         """The code for a process of it, or a session's without code; see `Job`."""
         return Job(
             code,
             file,
-            [str(arg) for arg in args],
-            [*self.path],
+            path=self.path,
             logs=self.log is not None,
             cpu_seconds=self.limits.cpu_seconds,
             disk=cast("int | None", self.limits.disk),

@@ -288,7 +288,7 @@ class Sandbox(Runner):
         job = config.job(
             text,
             "<sandbox>" if path is None else os.path.abspath(path),
-            request.args,
+            args=request.args,
             value=request.value,
             cwd=self._cwd,
             asks=config.asks,

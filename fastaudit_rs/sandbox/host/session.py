@@ -68,21 +68,17 @@ class SandboxSession(Session):
             on_ask = (asking_async if is_async(ask) else asking)(questions, ask)
         self._on_ask = on_ask
         self._asks = on_ask is not None
-        self._host_questions = None if on_ask is None else HostQuestions()
         self._config = config
         self._start = start
         self._job = config.job("", "<session>", session=True, asks=on_ask is not None)
         self._files = files
         self._first_tools = {**tools_of(tools), **own_tools}
-        self._tools = dict(self._first_tools)
-        self._told = told(self._tools)
+        self._begin()
         usual = config.limits.wall_seconds
         self._seconds = usual if timeout is None else seconds("timeout", timeout)
         self._undo_depth = count("undo_depth", undo_depth)
         self._most_snapshots = count("snapshots", snapshots)
         self._budget = Budget(count("calls", calls, 1))
-        #: The number of steps since the beginning.
-        self._steps = 0
         self._loop = HostLoop()
         #: A function that gets each step: its code, no arguments, when it began, and its result.
         self._noted: Callable[[str, tuple[()], float, Result], object] | None = None
@@ -94,6 +90,14 @@ class SandboxSession(Session):
         self._exchanges = Exchanges(config, in_flight, process, self._seconds)
         self._review = Review(str(config.directory), files.names)
         self._finish = weakref.finalize(self, _finish, os.getpid(), self._exchanges, self._loop)
+
+    def _begin(self) -> None:
+        """Begin without steps, with the tools of the session alone."""
+        self._tools = dict(self._first_tools)
+        self._told = told(self._tools)
+        self._host_questions = None if self._on_ask is None else HostQuestions()
+        #: The number of steps since then.
+        self._steps = 0
 
     @property
     def is_closed(self) -> bool:
@@ -257,10 +261,7 @@ class SandboxSession(Session):
                 worker = process.worker
             process.release()
             self._exchanges.process = Process(worker, self._job, self._decisions)
-            self._tools = dict(self._first_tools)
-            self._told = told(self._tools)
-            self._host_questions = None if self._on_ask is None else HostQuestions()
-            self._steps = 0
+            self._begin()
             self._reset_at = self._made
 
     def undo(self) -> None:
