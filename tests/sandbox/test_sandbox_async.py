@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sandboxes import LOOSE
 
-from fastaudit_rs import Limits, Policy, Sandbox, SandboxManager
+from fastaudit_rs import Limits, Policy, Sandbox, SandboxManager, SessionManager, sandbox
 
 #: The steps in flight; each of them would need a thread.
 MANY = 12
@@ -50,13 +50,18 @@ class Meeting:
         await asyncio.wait_for(self._all.wait(), 60)
 
 
-def test_twins_take_the_same_arguments():
-    """What makes something, and its coroutine."""
-    for of, name in ((Sandbox, "session"), (Sandbox, "pool"), (SandboxManager, "session")):
-        plain, twin = getattr(of, name), getattr(of, f"a{name}")
-        assert inspect.iscoroutinefunction(twin)
-        plain, twin = inspect.signature(plain), inspect.signature(twin)
-        assert plain.parameters == twin.parameters
+def test_twins():
+    """Coroutine functions take the arguments of those beside which they stand."""
+    classes = Sandbox, SandboxManager, sandbox.Pool, sandbox.SandboxCommands, sandbox.SandboxSession
+    names = [(of, name) for of in (*classes, SessionManager) for name in dir(of)]
+    twins = [(of, name) for of, name in names if name[:1] == "a" and hasattr(of, name[1:])]
+    assert len(twins) >= 10
+    for of, name in twins:
+        plain, twin = getattr(of, name[1:]), getattr(of, name)
+        assert inspect.signature(plain).parameters == inspect.signature(twin).parameters, (of, name)
+        # Frameworks ask for it before they call something.
+        is_one = inspect.iscoroutinefunction(twin)
+        assert is_one or (of, name) == (SessionManager, "asession"), (of, name)
 
     async def named():
         async with Sandbox(LOOSE) as sandbox, await sandbox.asession(id="mine") as session:
