@@ -6,6 +6,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+#: CO_COROUTINE, whose module takes long to import.
+COROUTINE = 0x80
+
 
 def checked(name: str) -> Callable[[T], T]:
     """Make a decorator of a function or a class that refuses unknown keywords."""
@@ -25,6 +28,10 @@ def checked(name: str) -> Callable[[T], T]:
                 raise TypeError(unknown(name, wrong, plain))
             return plain(*args, **kwargs)
 
-        return call
+        @functools.wraps(plain)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            return await call(*args, **kwargs)
+
+        return awaited if code.co_flags & COROUTINE else call
 
     return decorate

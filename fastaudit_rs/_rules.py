@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from . import Policy
 from ._text import printable, valid
+from .confined import USERS
 
 #: The names that are told of each rule.
 MOST = 10
@@ -41,6 +42,10 @@ def rules_for_model(
     told.append(f"- Read files in: {_paths(read, directory, own, '' if read is None else python)}")
     told.append(f"- Network: {_network(policy)}")
     told.append(f"- Start programs: {_names(policy.commands, 'any', 'none')}")
+    if is_sandbox and policy.commands and "/" not in (read or ()):
+        # The kernel alone holds them, which opens what the C library needs.
+        files = f"user names ({', '.join(USERS)})"
+        told.append(f"- Programs read besides: the files of programs and libraries, {files}")
     imports = policy.imports["allow"] if isinstance(policy.imports, dict) else policy.imports
     if imports is not True:
         told.append(f"- Import modules: {_names(imports, 'any', 'none')}")

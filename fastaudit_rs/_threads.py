@@ -8,10 +8,11 @@ import contextvars
 import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 Result = TypeVar("Result")
 
 #: The threads for short work, which never waits for other such work.
@@ -51,6 +52,19 @@ async def in_thread(function: Callable[..., Result], *args: Any, **options: Any)
     context = contextvars.copy_context()
     call = functools.partial(context.run, function, *args, **options)
     return await asyncio.wrap_future(submit(call))
+
+
+def awaited(function: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Result]]:
+    """The twin of a function for coroutines, which calls it in a thread of ours."""
+
+    @functools.wraps(function)
+    async def call(*args: P.args, **options: P.kwargs) -> Result:
+        return await in_thread(function, *args, **options)
+
+    name = function.__name__
+    call.__name__, call.__qualname__ = f"a{name}", function.__qualname__.replace(name, f"a{name}")
+    call.__doc__ = f"Do the same as `{name}` without stopping the event loop meanwhile."
+    return call
 
 
 def _begin_anew() -> None:

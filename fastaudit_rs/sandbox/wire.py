@@ -9,7 +9,7 @@ The host trusts nothing that it gets: code that has got around its guard can wri
 import _socket
 import array
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._native import _json_extent
@@ -43,7 +43,7 @@ class Command(NamedTuple):
     words: list[str] | str
     cwd: str | None = None
     #: Variables besides those of the code.
-    env: dict[str, str] | None = None
+    env: Mapping[str, str] = {}
 
 
 class Job(NamedTuple):
@@ -51,9 +51,9 @@ class Job(NamedTuple):
 
     code: str
     file: str
-    args: list[str]
     #: Directories of modules that it finds, besides the current one.
-    path: list[str]
+    path: Sequence[str]
+    args: Sequence[str] = ()
     value: bool = False
     #: Where it begins, if not in the directory of the sandbox: it then starts a program, and is
     #: left out of its tracebacks.

@@ -271,7 +271,7 @@ def sandbox_rules(options: argparse.Namespace) -> tuple[Policy, "Limits"]:
     """Return the policy and the limits of a sandbox: paths are those of this process."""
     from dataclasses import replace
 
-    from ..sandbox.host.setup import absolute
+    from ..sandbox.host.policies import absolute
     from ..sandbox.limits import Limits
 
     limits, policy = limits_of(options), policy_of(options)
@@ -284,8 +284,8 @@ def sandbox_rules(options: argparse.Namespace) -> tuple[Policy, "Limits"]:
 
 def open_sandbox(rules: tuple[Policy, "Limits"], line: str = "", **more: Any) -> "Sandbox":
     """Start a sandbox whose denials name options to add to a line; its own hints are for Python."""
+    from ..sandbox.host.causes import PREFER
     from ..sandbox.host.sandbox import Sandbox
-    from ..sandbox.host.setup import PREFER
     from ..sessions.errors import SandboxError
 
     try:

@@ -297,7 +297,7 @@ def _pass_on(child: int) -> None:
 def _run_in_sandbox(options: argparse.Namespace) -> int:
     """Run a program in a sandbox, and show its output when it has ended."""
     from .. import SandboxError
-    from ..sandbox.host.setup import absolute
+    from ..sandbox.host.policies import absolute
 
     rules, approvable = sandbox_rules(options), _approvable(options)
     if options.tmp is not None:

@@ -307,7 +307,7 @@ def test_approvals_of_a_session(tmp_path):
 
 
 def test_the_kernel_holds_both_policies():
-    from fastaudit_rs.sandbox.host.setup import bound
+    from fastaudit_rs.sandbox.host.policies import bound
 
     own = Policy(write=["/a"], read=["/b"], commands=["ls"], network=False, block=["/x"])
     more = Policy(write=["/c"], read=["/d"], commands=["cat"], network=True)

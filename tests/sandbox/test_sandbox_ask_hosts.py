@@ -224,3 +224,22 @@ found
         ran = session.run(code)
         assert ran.error is None, ran.error
     assert len(asked) == 10 and site.seen == []
+
+
+def test_a_question_of_a_step_that_has_ended():
+    """It is denied, whether or not somebody was asked; an answer that comes later is too late."""
+    from fastaudit_rs.sandbox.host.egress.asking import HostQuestions
+
+    questions = HostQuestions()
+    assert questions.put("early.test", 80, "network.hosts").result(0) is False
+    questions.begin()
+    waiting = [questions.put(host, 80, "network.hosts") for host in ("asked.test", "next.test")]
+    asked = questions.take()
+    questions.end()
+    assert [future.result(0) for future in waiting] == [False, False]
+    questions.answer(asked, "guard")
+    assert [denied.host for denied in questions.taken()] == ["asked.test", "next.test"]
+    assert (questions.take(), questions.put("asked.test", 80, "network.hosts").result(0)) == (
+        None,
+        False,
+    )

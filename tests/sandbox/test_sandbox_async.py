@@ -1,6 +1,7 @@
 """Sandboxes in an event loop: nothing holds up the loop, or takes the threads of its executor."""
 
 import asyncio
+import inspect
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sandboxes import LOOSE
 
-from fastaudit_rs import Limits, Policy, Sandbox, SandboxManager
+from fastaudit_rs import Limits, Policy, Sandbox, SandboxManager, SessionManager, sandbox
 
 #: The steps in flight; each of them would need a thread.
 MANY = 12
@@ -47,6 +48,28 @@ class Meeting:
             self.threads = threading.active_count()
             self._all.set()
         await asyncio.wait_for(self._all.wait(), 60)
+
+
+def test_twins():
+    """Coroutine functions take the arguments of those beside which they stand."""
+    classes = Sandbox, SandboxManager, sandbox.Pool, sandbox.SandboxCommands, sandbox.SandboxSession
+    names = [(of, name) for of in (*classes, SessionManager) for name in dir(of)]
+    twins = [(of, name) for of, name in names if name[:1] == "a" and hasattr(of, name[1:])]
+    assert len(twins) >= 10
+    for of, name in twins:
+        plain, twin = getattr(of, name[1:]), getattr(of, name)
+        assert inspect.signature(plain).parameters == inspect.signature(twin).parameters, (of, name)
+        # Frameworks ask for it before they call something.
+        is_one = inspect.iscoroutinefunction(twin)
+        assert is_one or (of, name) == (SessionManager, "asession"), (of, name)
+
+    async def named():
+        async with Sandbox(LOOSE) as sandbox, await sandbox.asession(id="mine") as session:
+            with pytest.raises(TypeError, match=r"Sandbox.session\(\) .*timeout"):
+                await sandbox.asession(timout=1)
+            return session.id
+
+    assert asyncio.run(named()) == "mine"
 
 
 def test_steps_in_flight_hold_no_threads():

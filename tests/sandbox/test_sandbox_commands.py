@@ -50,6 +50,22 @@ def test_directory_and_variables(place):
     assert "No such file" in place.commands.run(["ls"], cwd="none").stderr
 
 
+def test_what_programs_read(place, tmp_path):
+    """More than Python code may: the rules for a model say so."""
+    secret = tmp_path / "secret"
+    secret.write_text("1")
+    assert place.run("open('/etc/passwd')").error.kind == "fastaudit_rs.AuditDenied"
+    ran = place.commands.run(["cat", "/etc/passwd", "/etc/group"])
+    assert ran.success and "root:" in ran.stdout
+    ran = place.commands.run(["cat", str(secret)])
+    assert (ran.returncode, ran.stdout) == (1, "") and "Permission denied" in ran.stderr
+    rules = place.rules_for_model().splitlines()
+    assert "- Read files in: installed packages, the working directory" in rules
+    at = rules.index("- Start programs: any")
+    assert rules[at + 1].startswith("- Programs read besides: ")
+    assert rules[at + 1].endswith("(/etc/passwd, /etc/group)")
+
+
 def test_a_program_is_ended(place):
     begun = time.monotonic()
     ran = place.commands.run("sleep 20", timeout=0.5)
@@ -77,6 +93,24 @@ def test_a_program_that_is_denied(make_sandbox, command, where):
     assert "To allow it: commands = " in str(ran.violations[0])
     assert ran.error.kind == "fastaudit_rs.AuditDenied"
     assert "fastaudit_rs/" not in ran.error.traceback + ran.stderr
+
+
+@pytest.mark.parametrize("where", ("sandbox", "session"))
+def test_questions_are_asked_in_the_loop_that_waits(where):
+    loops = []
+
+    async def on_ask(denied):
+        loops.append(asyncio.get_running_loop())
+        return "guard"
+
+    async def asked():
+        policy, most = Policy.preset("sandbox"), Policy(commands=True)
+        async with Sandbox(policy, on_ask=on_ask, approvable=most) as made:
+            place = made if where == "sandbox" else await made.asession()
+            ran = await place.commands.arun("echo 1")
+            return ran.stdout, {*loops} == {asyncio.get_running_loop()}
+
+    assert asyncio.run(asked()) == ("1\n", True)
 
 
 def test_a_session_keeps_what_it_has(box):

@@ -68,6 +68,27 @@ class TestSessions:
         with pytest.raises(TypeError, match=r"SandboxManager.session\(\) .*timeout"):
             manager.session("one", timout=1)
 
+    @pytest.mark.filterwarnings("ignore:.*on_ask without approvable")
+    @pytest.mark.parametrize("way", ("session", "asession"))
+    def test_all_arguments_are_those_of_the_session(self, manager, way):
+        manager.create("one", Policy(imports={"block": ["colorsys"]}))
+
+        async def made(**options):
+            return await manager.asession("one", **options)
+
+        def session(**options):
+            if way == "session":
+                return manager.session("one", **options)
+            return asyncio.run(made(**options))
+
+        ask = {"on_ask": lambda denied: "pending", "pending_seconds": 60}
+        with session(**ask) as one:
+            pending = one.run("import colorsys").pending
+            assert pending.until == pytest.approx(pending.asked + 60)
+            assert session() is session(**ask) is one
+            with pytest.raises(ValueError, match="has a session with other arguments"):
+                session(**ask | {"pending_seconds": 61})
+
 
 class TestEnvironments:
     def test_create_list_run_close(self, manager):

@@ -109,7 +109,7 @@ def session(shared):
 
 def hostile(session, code):
     """Run code with our own objects in the next step."""
-    return session.run(f"{CALL}number = {session._number + 1}\n{code}")
+    return session.run(f"{CALL}number = {session._exchanges.number + 1}\n{code}")
 
 
 @pytest.mark.slow

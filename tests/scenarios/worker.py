@@ -158,8 +158,8 @@ def run_in_sandbox(scenario, places, policy):
         return {"skipped": scenario["not_in_a_sandbox"]}
     sandboxes = importlib.import_module("fastaudit_rs")
     # The places are the host's, as under a guard.
-    setup = importlib.import_module("fastaudit_rs.sandbox.host.setup")
-    policy = setup.absolute(policy, os.getcwd())
+    policies = importlib.import_module("fastaudit_rs.sandbox.host.policies")
+    policy = policies.absolute(policy, os.getcwd())
     if policy.read is None:
         policy = policy.replace(read=["/"])
     names = {"os": os, "Path": Path, "DONE": [], **places, "guard": contextlib.nullcontext}

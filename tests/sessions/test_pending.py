@@ -103,6 +103,25 @@ def test_an_answer_after_a_session_was_loaded(opened, out, is_async):
     assert other.run("1").restarted is None
 
 
+@pytest.mark.parametrize("given", ("a\nb", b"a\nb", None))
+def test_what_a_step_reads_is_read_again(opened, out, given):
+    """A step that has read some of its input ends there, and begins anew with all of it."""
+    session = opened(later)
+    first = "" if given is None else "input()"
+    code = f"import sys\nsaid = [{first}]\n{writing(out / 'a')}\n[*said, sys.stdin.read()]"
+    pending = session.run(code, stdin=given).pending
+    stored = Pending.from_dict(json.loads(json.dumps(pending.to_dict())))
+    assert stored.stdin == pending.stdin == (None if given is None else b"a\nb")
+    # Another step has its own input meanwhile.
+    assert session.run("input()", stdin="c").value == "c"
+    ran = session.answer(pending.id, "once")
+    assert (ran.error, ran.value) == (None, [""] if given is None else ["a", "b"])
+    other = opened(later)
+    other.adopt(stored)
+    ran = other.answer(stored.id, "once")
+    assert (ran.error, ran.value) == (None, [""] if given is None else ["a", "b"])
+
+
 def test_answers(opened, out):
     asked = []
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -51,11 +52,9 @@ def entered(root: int, parts: list[str], makes: bool = False) -> Iterator[int]:
         os.close(at)
 
 
-@contextlib.contextmanager
-def parent(root: int, parts: list[str], makes: bool) -> Iterator[int]:
+def parent(root: int, parts: list[str], makes: bool) -> AbstractContextManager[int]:
     """The directory that a file is in."""
-    with entered(root, parts[:-1], makes) as at:
-        yield at
+    return entered(root, parts[:-1], makes)
 
 
 def status_of(root: int, name: str) -> os.stat_result | None:

@@ -8,11 +8,11 @@ import contextvars
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ... import AuditDenied, Policy
-from ..._waiting import HELD_UP
+from ..._waiting import HELD_UP, is_loop_here
 from ...approvals import Approvals
 from ...denied import TOOL_CALL
 from ...pending import PENDING
@@ -72,14 +72,19 @@ def _annotation(given: object) -> str | None:
 Ask = Callable[[AuditDenied], object]
 
 
-class _Call(NamedTuple):
+class _Reply(NamedTuple):
+    """Where the outcome of a call goes that a message asked for."""
+
     number: int
     name: str
+    is_ask: bool
     #: True if the step is interrupted once it was stopped meanwhile: it does nothing after it then.
     ends: bool
 
 
 class Calls:
+    """The calls of tools, and the questions, of one run or step."""
+
     def __init__(
         self,
         channel: Channel,
@@ -88,8 +93,7 @@ class Calls:
         budget: Budget,
         on_ask: Ask | None,
         stop: Callable[[str], object],
-        is_stopped: Callable[[], bool] = lambda: False,
-        is_held_up: bool = False,
+        is_stopped: Callable[[], bool],
         answers: ToolAnswers | None = None,
     ) -> None:
         self._on_ask = on_ask
@@ -104,7 +108,7 @@ class Calls:
         self.raised: Exception | None = None
         self._stop = stop
         #: True if the event loop of the thread that runs the code waits for it.
-        self._is_held_up = is_held_up
+        self._is_held_up = is_loop_here()
         #: The thread that calls a plain function now.
         self.thread: int | None = None
         self._tools = tools
@@ -123,7 +127,7 @@ class Calls:
             return None
         function = self._on_ask if is_ask else self._tools.get(name)
         # One that is interrupted may call tools as it ends.
-        call = _Call(number, name, ends=not (is_ask or self._is_stopped()))
+        reply = _Reply(number, name, is_ask, ends=not (is_ask or self._is_stopped()))
         try:
             self._budget.take()
             if function is None:
@@ -132,48 +136,44 @@ class Calls:
                 raise RuntimeError(_UNREAD)
             if len(body) > DATA:
                 raise ValueError(f"the arguments of {name!r} have more than {DATA >> 20} MB")
-            if is_ask:
+            if not is_ask:
+                args, kwargs = arguments(body)
+            elif is_async(function) and self._is_held_up:
+                raise RuntimeError(HELD_UP)
+            else:
                 denied = AuditDenied.from_dict(head["denied"])
                 if denied.event == TOOL_CALL:
                     raise ValueError("the host itself asks about tools of servers")
-                args, kwargs = [denied], dict[str, Any]()
-            else:
-                args, kwargs = arguments(body)
+                args, kwargs = [denied], {}
             if isinstance(function, ServerTool):
-                return self._of_server(call, function, args, kwargs)
-            if is_async(function):
-                if is_ask and self._is_held_up:
-                    raise RuntimeError(HELD_UP)
-                self._start(call, function, args, kwargs, is_ask)
-                return None
+                return self._of_server(reply, function, args, kwargs)
         except Exception as error:
-            self._fail(call, error, is_ask)
+            self._fail(reply, error)
             return None
-        called = functools.partial(function, *args, **kwargs)
-        return functools.partial(self._call, call, called, is_ask)
-
-    def _call(self, call: _Call, function: Callable[[], Any], is_ask: bool) -> None:
-        try:
-            self.thread = None if is_ask else threading.get_ident()
-            try:
-                with self.thinking if is_ask else contextlib.nullcontext():
-                    value = function()
-            finally:
-                self.thread = None
-        except Exception as error:
-            self._fail(call, error, is_ask)
-        else:
-            self._answer(call, value)
+        return self._called(
+            functools.partial(function, *args, **kwargs),
+            is_async(function),
+            self.thinking if is_ask else None,
+            functools.partial(self._answer, reply),
+            functools.partial(self._fail, reply),
+        )
 
     def _of_server(
-        self, call: _Call, tool: ServerTool, args: list[Any], kwargs: dict[str, Any]
+        self, reply: _Reply, tool: ServerTool, args: list[Any], kwargs: dict[str, Any]
     ) -> Callable[[], None] | None:
         """Start a tool of a server, which no thread waits for; or return what asks about it."""
         given = tool.given(args, kwargs)
         answers = self.answers
+        start = functools.partial(
+            self._called,
+            functools.partial(tool.acall, given),
+            True,
+            None,
+            functools.partial(self._answer, reply),
+            functools.partial(self._fail, reply),
+        )
         if not tool.asks or answers.known(tool):
-            self._start(call, tool.acall, [given], {}, is_ask=False)
-            return None
+            return start()
         asked = tool.question(given)
         if self._on_ask is None or answers.known(tool) is False:
             answers.decide(tool, asked, None)
@@ -182,9 +182,9 @@ class Calls:
             try:
                 answers.settle(tool, asked, answer)
             except AuditDenied as denied:
-                self._fail(call, denied)
+                self._fail(reply, denied)
             else:
-                self._start(call, tool.acall, [given], {}, is_ask=False)
+                start()
 
         return self.ask(asked, told)
 
@@ -195,44 +195,70 @@ class Calls:
             self._budget.take()
         except RuntimeError:
             ask = None
-        if ask is None:
-            told(None)
-        elif not is_async(ask):
-            return functools.partial(self._asked, ask, denied, told)
-        elif self._is_held_up:
-            told(HELD_UP)
-        else:
-            asking: Callable[..., Any] = ask
+        if ask is None or (is_async(ask) and self._is_held_up):
+            told(ask and HELD_UP)
+            return None
+        return self._called(
+            functools.partial(ask, denied),
+            is_async(ask),
+            self.thinking,
+            told,
+            lambda error: told(self._failed_ask(error)),
+        )
 
-            async def asked() -> Any:
-                with self.thinking:
-                    return await asking(denied)
+    def _called(
+        self,
+        function: Callable[[], Any],
+        is_async: bool,
+        thinking: Thinking | None,
+        answer: Callable[[Any], None],
+        fail: Callable[[BaseException], None],
+    ) -> Callable[[], None] | None:
+        """Have the host's loop await a coroutine function; return what calls a plain one.
 
-            def ended(future: "concurrent.futures.Future[Any]") -> None:
-                self._running.discard(future)
-                failed = None if future.cancelled() else future.exception()
-                if failed is not None:
-                    told(self._failed_ask(failed))
-                else:
-                    told(None if future.cancelled() else future.result())
+        The time of a question is that of thinking.
+        """
+        meanwhile = thinking or contextlib.nullcontext()
 
-            future = self._scheduled(asked())
-            self._running.add(future)
-            future.add_done_callback(ended)
+        def call() -> None:
+            try:
+                self.thread = None if thinking else threading.get_ident()
+                try:
+                    with meanwhile:
+                        value = function()
+                finally:
+                    self.thread = None
+            except Exception as error:
+                fail(error)
+            else:
+                answer(value)
+
+        async def awaited() -> Any:
+            with meanwhile:
+                return await function()
+
+        def ended(future: "concurrent.futures.Future[Any]") -> None:
+            self._running.discard(future)
+            try:
+                value = future.result()
+            except BaseException as error:
+                fail(error)
+            else:
+                answer(value)
+
+        if not is_async:
+            return call
+        # It has the variables of the step's context.
+        schedule = self._context.copy().run
+        future = schedule(asyncio.run_coroutine_threadsafe, awaited(), self._loop())
+        self._running.add(future)
+        future.add_done_callback(ended)
         return None
 
-    def _asked(self, ask: Ask, denied: AuditDenied, told: Callable[[object], None]) -> None:
-        answer = None
-        try:
-            with self.thinking:
-                answer = ask(denied)
-        except Exception as error:
-            answer = self._failed_ask(error)
-        finally:
-            told(answer)
-
     def _failed_ask(self, error: BaseException) -> str | None:
-        """The text of an ``on_ask`` that failed; ``None`` if it ends the step."""
+        """The text of an ``on_ask`` that failed; ``None`` if it ends the step, or has ended."""
+        if isinstance(error, concurrent.futures.CancelledError):
+            return None
         why = self._ends_step(error)
         if why is None:
             return f"on_ask raised {class_name(type(error))}: {message(error, TEXT)}"
@@ -247,48 +273,18 @@ class Calls:
             return PENDING
         return None if self.raised is None else "interrupt"
 
-    def _scheduled(self, work: Coroutine[Any, Any, Any]) -> "concurrent.futures.Future[Any]":
-        """Have the host's loop run it, with the variables of the step's context."""
-        context = self._context.copy()
-        return context.run(asyncio.run_coroutine_threadsafe, work, self._loop())
-
-    def _start(
-        self,
-        call: _Call,
-        function: Callable[..., Any],
-        args: list[Any],
-        kwargs: dict[str, Any],
-        is_ask: bool,
-    ) -> None:
-        async def called() -> Any:
-            with self.thinking if is_ask else contextlib.nullcontext():
-                return await function(*args, **kwargs)
-
-        def ended(future: "concurrent.futures.Future[Any]") -> None:
-            self._running.discard(future)
-            try:
-                value = future.result()
-            except BaseException as error:
-                self._fail(call, error, is_ask)
-            else:
-                self._answer(call, value)
-
-        future = self._scheduled(called())
-        self._running.add(future)
-        future.add_done_callback(ended)
-
-    def _answer(self, call: _Call, value: object) -> None:
+    def _answer(self, reply: _Reply, value: object) -> None:
         try:
-            data = packed_result(call.name, as_data(call.name, value))
+            data = packed_result(reply.name, as_data(reply.name, value))
         except Exception as error:
-            self._fail(call, error)
+            self._fail(reply, error)
         else:
-            self._return(call, data)
+            self._return(reply, data)
 
-    def _fail(self, call: _Call, error: BaseException, is_ask: bool = False) -> None:
-        why = self._ends_step(error) if is_ask else None
+    def _fail(self, reply: _Reply, error: BaseException) -> None:
+        why = self._ends_step(error) if reply.is_ask else None
         if why is not None:
-            self._end_step(call, why)
+            self._end_step(reply, why)
             return
         kind = type(error)
         found: dict[str, Any] = {
@@ -301,24 +297,24 @@ class Calls:
         args = pack(None)
         with contextlib.suppress(Exception):
             args = pack(_args(error), arrays=False)
-        self._return(call, args if len(args) <= DATA else pack(None), error=found)
+        self._return(reply, args if len(args) <= DATA else pack(None), error=found)
 
-    def _end_step(self, call: _Call, why: str) -> None:
+    def _end_step(self, reply: _Reply, why: str) -> None:
         """End the step that asks: its answer interrupts it, and then whatever it still does."""
         self.thread = threading.get_ident()
         try:
             self._stop(why)
         finally:
             self.thread = None
-        self._return(call, pack(None), interrupts=True)
+        self._return(reply, pack(None), interrupts=True)
 
-    def _return(self, call: _Call, data: bytes, **told: Any) -> None:
+    def _return(self, reply: _Reply, data: bytes, **told: Any) -> None:
         if self._channel.unread() > UNREAD:
             error = {"kind": "RuntimeError", "message": _UNREAD, "is_builtin": True}
             data, told = pack([_UNREAD]), {"error": error}
-        if call.ends and self._is_stopped():
+        if reply.ends and self._is_stopped():
             told["interrupts"] = True
-        self._channel.send(encode("return", data, id=call.number, **told))
+        self._channel.send(encode("return", data, id=reply.number, **told))
 
     def end(self) -> None:
         """Cancel the calls that have not ended: their step has."""

@@ -2,16 +2,66 @@
 
 import contextlib
 import errno
+import importlib
 import os
 import resource
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from ... import _landlock
 from ..._native import _descriptor_of
+from ...sessions.errors import SandboxError
 
 #: The descriptors, and the processes and threads, that a process of a sandbox takes of its host.
 DESCRIPTORS, TASKS = 20, 4
+
+
+#: What the error for a system that cannot confine a sandbox says to authors of Python code.
+PREFER = "; confine='prefer' runs without it"
+
+
+@contextlib.contextmanager
+def _some_home() -> Iterator[None]:
+    """Have a home directory: `sandlock` asks for one as it is imported, and fails without."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"
+        try:
+            yield
+        finally:
+            del os.environ["HOME"]
+    else:
+        yield
+
+
+def kernel(confine: str) -> Any:
+    """Return the package `sandlock`, if it and the kernel can do what is needed."""
+    if getattr(sys, "frozen", False):
+        raise SandboxError(
+            "a sandbox starts sys.executable, which is this frozen application itself and "
+            "no Python: use the sandbox from a program that an installed Python runs"
+        )
+    if confine == "audit":
+        return None
+    try:
+        with _some_home():
+            sandlock: Any = importlib.import_module("sandlock")
+    except ImportError:
+        why = (
+            "it needs sandlock, which is for Linux and Python up to 3.14: "
+            "pip install 'fastaudit-rs[sandbox]'"
+        )
+    else:
+        if _landlock.version() > 0:
+            return sandlock
+        why = "this kernel has no Landlock (Linux 5.13), or it is switched off"
+    if confine == "require":
+        raise SandboxError(f"this system cannot confine a sandbox: {why}{PREFER}")
+    return None
 
 
 def causes(*, is_confined: bool) -> Iterator[str]:

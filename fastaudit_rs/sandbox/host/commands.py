@@ -3,26 +3,14 @@
 import os
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from ..._keywords import checked
 from ...results import Result
-from ...sessions.arguments import input_of, seconds
 from ..wire import Command
+from .runner import RunRequest
 
 #: The characters of a command, which go with the head of a message.
 LONGEST = 100_000
-
-
-class CommandRequest(NamedTuple):
-    command: Command
-    stdin: bytes
-    timeout: float | None
-
-    @property
-    def text(self) -> str:
-        words = self.command.words
-        return words if isinstance(words, str) else shlex.join(words)
 
 
 class SandboxCommands:
@@ -42,8 +30,8 @@ class SandboxCommands:
 
     def __init__(
         self,
-        run: Callable[[CommandRequest], Result],
-        arun: Callable[[CommandRequest], Awaitable[Result]],
+        run: Callable[[RunRequest], Result],
+        arun: Callable[[RunRequest], Awaitable[Result]],
     ) -> None:
         self._run = run
         self._arun = arun
@@ -97,7 +85,7 @@ class SandboxCommands:
 
 def _request(
     command: object, cwd: object, env: object, stdin: str | bytes, timeout: float | None
-) -> CommandRequest:
+) -> RunRequest:
     words: list[str] | str
     if isinstance(command, str):
         words = _text("command", command)
@@ -110,19 +98,18 @@ def _request(
         raise ValueError("command must name a program")
     if env is not None and not isinstance(env, Mapping):
         raise TypeError(f"env must be a mapping from names, not {type(env).__name__}")
-    given: dict[str, str] | None = None if env is None else {}
-    for name, value in (env or {}).items():
-        assert given is not None
-        given[_text("env", name)] = _text("env", value)
+    given = {_text("env", name): _text("env", value) for name, value in (env or {}).items()}
     place = None if cwd is None else _text("cwd", cwd)
-    length = sum(map(len, (*words, place or "", *(given or {}), *(given or {}).values())))
+    length = sum(map(len, (*words, place or "", *given, *given.values())))
     if length > LONGEST:
         raise ValueError(
             f"command must have at most {LONGEST} characters with its variables, not {length}: "
             "stdin= takes more"
         )
+    # The history has its words.
+    text = words if isinstance(words, str) else shlex.join(words)
     made = Command(words, place, given)
-    return CommandRequest(made, input_of(stdin), seconds("timeout", timeout))
+    return RunRequest(text, stdin=stdin, timeout=timeout, command=made)
 
 
 def _text(argument: str, given: object) -> str:

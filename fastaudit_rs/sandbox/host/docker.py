@@ -7,9 +7,8 @@ import os
 import pickle
 import signal
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent import futures
 from concurrent.futures import Future
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from ... import Policy
 from ..._native import _governing
+from ..._threads import apart
 from ...results import Result
 from ...sessions.errors import SandboxError
 from ..limits import keep, limit_of
@@ -80,7 +80,7 @@ class Docker:
         with contextlib.ExitStack() as stack:
             place = stack.enter_context(tempfile.TemporaryDirectory(dir=config.base, prefix="job-"))
             Path(place, "job").write_bytes(pickle.dumps((setup.policy, _governing(), job)))
-            Path(place, "input").write_bytes(request.given)
+            Path(place, "input").write_bytes(request.stdin or b"")
             # Opened before the code can do anything about it.
             report = stack.enter_context(open(f"{place}/report", "w+b"))
             stack.enter_context(self._errors("it cannot be run"))
@@ -158,7 +158,7 @@ class Watch:
         self._container = container
         self._limits = config.limits
         self._disk = Disk(config.base, config.limits.disk)
-        self._seconds = request.limit(config.limits)
+        self._seconds = config.seconds(request)
         self._cancel = request.cancel
         self._killed_by: str | None = None
         self._texts = {"stdout": bytearray(), "stderr": bytearray()}
@@ -175,9 +175,9 @@ class Watch:
         except BaseException:
             _close(output)
             raise
-        reading = _started(lambda: self._read(output))
+        reading = apart(lambda: self._read(output), "output")
         # The daemon answers when it ends: the time is watched here.
-        ended = _started(lambda: self._api.wait(self._container, timeout=None)["StatusCode"])
+        ended = apart(lambda: self._api.wait(self._container, timeout=None)["StatusCode"], "end")
         try:
             self._until(ended, reading)
         except BaseException:
@@ -198,7 +198,7 @@ class Watch:
             now = time.monotonic()
             if self._killed_by is None:
                 self._cancel.check()
-                if now - begun > self._seconds:
+                if self._seconds is not None and now - begun > self._seconds:
                     self._killed_by = "wall_seconds"
                 elif self._disk.is_over():
                     self._killed_by = "disk"
@@ -225,20 +225,6 @@ class Watch:
         # It may have ended by itself meanwhile.
         with contextlib.suppress(Exception):
             self._api.kill(self._container)
-
-
-def _started(job: Callable[[], Any]) -> "Future[Any]":
-    """Call a function in a thread that the end of the process does not wait for."""
-    future: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(job())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future
 
 
 def _close(output: Any) -> None:

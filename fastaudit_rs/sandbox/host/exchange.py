@@ -1,20 +1,31 @@
-"""One step of a session, or another question to its process, watched until the answer is there."""
+"""Steps of a session, and other questions to its process, each watched until there is an answer."""
 
 import contextlib
 import math
 import signal
+import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from ... import AuditDenied
 from ...denied import TOOL_CALL
+from ...results import Error, Result
+from ...sessions.base import BUSY, FOREIGN
+from ...sessions.errors import SandboxError
 from ...sessions.values import unpack
-from ..wire import DENIALS, REPORT
-from .run import ProcessWatch, error_told
-from .runner import CancelToken, SandboxConfig
-from .session_process import Process
+from ..limits import KILLED
+from ..wire import DENIALS, REPORT, encode
+from . import copies
+from .run import ProcessWatch, displays_told, error_told
+from .runner import CancelToken, InFlight, SandboxConfig
+from .session_process import Process, how_ended
+from .watcher import Steps, driven
+
+#: The time for a step to leave when its session is closed, in seconds.
+PATIENCE = 3.0
 
 #: The time for a step to end by itself when it is interrupted, in seconds.
 GRACE = 0.5
@@ -52,9 +63,6 @@ class Exchange(ProcessWatch):
         self.was_killed = False
         #: True if the process went back to its state from before.
         self.was_undone = False
-
-    def is_stopped(self) -> bool:
-        return self.killed_by is not None
 
     def stop(self, why: str, grace: float = GRACE) -> bool:
         """End it, from any thread: by an exception in it, or by killing it. False if it is over."""
@@ -122,6 +130,29 @@ class Exchange(ProcessWatch):
                     self.violations.append(denied)
         return None
 
+    def result(self, *, is_closed: bool) -> Result:
+        """The result of a step, also where its process or its session has ended."""
+        process, killed_by = self.process, self.killed_by
+        if self.broken and self.was_killed and killed_by is None:
+            why = f"the session's process broke the rules: {self.broken}"
+            raise SandboxError(f"{why}: {process.ways()}")
+        result = self._result(-signal.SIGKILL, violations=self.violations)
+        if self.answer is not None:
+            return replace(result, **outcome(*self.answer))
+        if is_closed:
+            error = Error("KeyboardInterrupt", "the session was closed")
+            return replace(result, killed_by="interrupt", error=error)
+        if self.was_killed and killed_by in KILLED:
+            kind, message = KILLED[killed_by]
+            lost = f"its process was killed: {process.ways()}"
+            end = "it was undone" if self.was_undone else lost
+            return replace(result, error=Error(kind, f"{message}: {end}"))
+        status = -signal.SIGKILL if process.status is None else process.status
+        killed_by = killed_by or process.worker.limit_of(status)
+        kind, message = KILLED.get(killed_by or "", ("SystemExit", "the step ended its process"))
+        error = Error(kind, f"{message} ({how_ended(status)}): {process.ways()}")
+        return replace(result, returncode=status, killed_by=killed_by, error=error)
+
     def _kill(self) -> None:
         if self.was_killed:
             # The kernel lets nothing survive this.
@@ -131,6 +162,124 @@ class Exchange(ProcessWatch):
         self.was_killed = True
         self._kill_at = time.monotonic() + 2
         self.process.signal(signal.SIGKILL)
+
+
+class Exchanges:
+    """The exchanges of a session with its process, one at a time."""
+
+    def __init__(
+        self,
+        config: SandboxConfig,
+        in_flight: InFlight,
+        process: Process,
+        seconds: float | None,
+    ) -> None:
+        self._config = config
+        self._in_flight = in_flight
+        self.process = process
+        self._seconds = seconds
+        #: The number of the last one.
+        self.number = 0
+        self.is_closed = False
+        #: True in a copy of the host: the process speaks with one.
+        self.is_foreign = False
+        self._now: Exchange | None = None
+        self._busy = threading.Lock()
+        copies.note(self)
+
+    def begin_anew(self) -> None:
+        """Leave the process to the original."""
+        self.is_foreign = True
+        self._busy = threading.Lock()
+        self._now = None
+
+    def check_open(self) -> None:
+        if self.is_closed:
+            raise RuntimeError("the session is closed")
+
+    @contextlib.contextmanager
+    def free(self) -> Iterator[Process]:
+        """Use the process, which no step uses meanwhile."""
+        self.check_open()
+        if self.is_foreign:
+            raise RuntimeError(FOREIGN)
+        if not self._busy.acquire(blocking=False):
+            raise RuntimeError(BUSY)
+        try:
+            yield self.process
+        finally:
+            self._busy.release()
+
+    def has_ended(self) -> bool:
+        """True if the process has ended, as far as can be told now."""
+        with contextlib.suppress(RuntimeError), self.free() as process:
+            return process.has_ended()
+        return False
+
+    def new(self, seconds: float | None) -> Exchange:
+        self.process.check()
+        self.number += 1
+        return Exchange(self.process, self.number, self._config, seconds, CancelToken())
+
+    def ask(
+        self, kind: str, body: bytes = b"", exchange: Exchange | None = None, **told: Any
+    ) -> tuple[dict[str, Any], memoryview]:
+        """Ask the process something that is no step, and wait for its answer."""
+        exchange = exchange or self.new(self._seconds)
+        place = self.process.copied(exchange.number) if kind == "copy" else None
+        message = encode(kind, body, number=exchange.number, **told)
+        driven(self.watched(exchange, message, place))
+        if exchange.answer is None:
+            why = exchange.broken or "it ended, or took too long"
+            ways = self.process.ways()
+            raise SandboxError(f"the session's process gave no answer: {why}: {ways}")
+        return exchange.answer
+
+    def watched(
+        self,
+        exchange: Exchange,
+        message: bytes,
+        place: socket.socket | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> Steps[None]:
+        """Send a message, with the place of a copy, and watch until the answer is there."""
+        try:
+            with self._in_flight.running(exchange.cancel):
+                self._now = exchange
+                try:
+                    if self.is_closed:
+                        exchange.stop("interrupt", 0)
+                    elif cancelled is not None and cancelled.is_set():
+                        exchange.stop("interrupt")
+                    self.process.channel.send(message, place)
+                    yield exchange
+                finally:
+                    self._now = None
+                    exchange.finish()
+                    if exchange.was_killed and exchange.killed_by is not None:
+                        exchange.was_undone = self.process.go_back()
+        except Exception:
+            # Its process was taken away from it, if it is closed.
+            if not self.is_closed:
+                raise
+
+    def stop(self, grace: float = GRACE) -> bool:
+        """Interrupt what runs now; False if nothing does."""
+        exchange = self._now
+        return exchange is not None and exchange.stop("interrupt", grace)
+
+    def close(self, finish: Callable[[], object]) -> None:
+        """End what runs, and call a function that ends the process."""
+        self.is_closed = True
+        if self.is_foreign:
+            return
+        self.stop(0)
+        has_left = self._busy.acquire(timeout=PATIENCE)
+        try:
+            finish()
+        finally:
+            if has_left:
+                self._busy.release()
 
 
 def outcome(head: dict[str, Any], body: memoryview) -> dict[str, Any]:
@@ -143,19 +292,10 @@ def outcome(head: dict[str, Any], body: memoryview) -> dict[str, Any]:
         return found
     # The packages that make arrays and frames of them raise errors of many classes.
     with contextlib.suppress(Exception):
-        found["display"] = _displays(unpack(body[:shown], arrays=False))
+        found["display"] = displays_told(unpack(body[:shown], arrays=False))
     if len(body) > shown:
         try:
             found["value"] = unpack(body[shown:])
         except Exception as bad:
             found["value_error"] = f"it cannot be read: {bad}"
     return found
-
-
-def _displays(given: Any) -> list[dict[str, str | bytes]]:
-    shown = [] if type(given) is not list else given
-    return [
-        {mime: data for mime, data in thing.items() if type(data) in (str, bytes)}
-        for thing in shown
-        if type(thing) is dict and all(type(mime) is str for mime in thing)
-    ]

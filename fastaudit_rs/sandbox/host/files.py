@@ -32,11 +32,11 @@ class Files:
         if not isinstance(data, (str, bytes, bytearray, memoryview)):
             raise TypeError(f"data must be str or bytes, not {type(data).__name__}")
         given = data.encode() if isinstance(data, str) else bytes(data)
-        self._directory.write(self._file(name), given)
+        self._directory.write(parts_in(self.path, name, "sandbox"), given)
 
     def read(self, name: str | os.PathLike[str], max_bytes: int | str | None) -> bytes:
         most = (1 << 64) - 1 if max_bytes is None else size("max_bytes", max_bytes)
-        return self._directory.read(self._file(name), most)
+        return self._directory.read(parts_in(self.path, name, "sandbox"), most)
 
     def names(self) -> list[str]:
         return self._directory.names()
@@ -61,9 +61,6 @@ class Files:
     def parts(self, name: str | os.PathLike[str]) -> list[str]:
         """Return the parts of a name in the directory, by its text alone; none for itself."""
         return parts_in(self.path, name, "sandbox", itself=True)
-
-    def _file(self, name: str | os.PathLike[str]) -> list[str]:
-        return parts_in(self.path, name, "sandbox")
 
 
 class Disk:

@@ -221,8 +221,9 @@ class SandboxFiles:
         path = os.fspath(source)
         parts = self._parts(os.path.basename(os.path.abspath(path)) if name is None else name)
         copied: deque[str] = deque()
+        files = _of_host(path, []) if os.path.isdir(path) else [(path, list[str]())]
         with self._root() as root:
-            for file, below in _of_host(path):
+            for file, below in files:
                 to = [*parts, *below]
                 if not to:
                     raise IsADirectoryError(errno.EISDIR, "name must be that of a file", ".")
@@ -382,21 +383,14 @@ def _copy(at: int, name: str, there: int, new: str, room: _Room) -> None:
         os.fchmod(made.fileno(), 0o755 if status.st_mode & stat.S_IXUSR else 0o644)
 
 
-def _of_host(path: str) -> Iterator[tuple[str | None, list[str]]]:
-    """The files of the host below a path, or `None` for a directory, and where they go."""
-    if not os.path.isdir(path):
-        yield path, []
-        return
-    yield from _of_directory(path, [])
-
-
-def _of_directory(path: str, below: list[str]) -> Iterator[tuple[str | None, list[str]]]:
+def _of_host(path: str, below: list[str]) -> Iterator[tuple[str | None, list[str]]]:
+    """The files in a directory of the host, or `None` for a directory, and where they go."""
     if below:
         yield None, below
     with os.scandir(path) as entries:
         found = sorted(entries, key=lambda entry: entry.name)
     for entry in found:
         if entry.is_dir(follow_symlinks=False):
-            yield from _of_directory(entry.path, [*below, entry.name])
+            yield from _of_host(entry.path, [*below, entry.name])
         elif entry.is_file(follow_symlinks=False):
             yield entry.path, [*below, entry.name]

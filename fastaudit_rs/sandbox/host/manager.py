@@ -1,6 +1,7 @@
 """Named sandboxes, for agents that keep one each."""
 
 import functools
+import inspect
 import os
 import tempfile
 import threading
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ... import AuditDenied, Policy
 from ..._keywords import checked
-from ..._threads import in_thread
+from ..._threads import awaited
 from ...results import Result
 from ...sessions.arguments import count, policy_of
 from ...sessions.base import CALLS, SNAPSHOTS, Closing, Tools
@@ -22,22 +23,18 @@ from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import copies
 from .files import remove_own
+from .policies import absolute
 from .sandbox import Sandbox, check_backend
-from .setup import absolute
 
 if TYPE_CHECKING:
     from .session import SandboxSession
 
 
 #: The arguments of a session that is given none.
-USUAL: dict[str, object] = {
-    "tools": None,
-    "timeout": None,
-    "undo_depth": 1,
-    "snapshots": SNAPSHOTS,
-    "calls": CALLS,
-    "on_ask": None,
-    "ask_seconds": None,
+USUAL = {
+    name: one.default
+    for name, one in inspect.signature(Sandbox.session).parameters.items()
+    if name not in ("self", "id")
 }
 
 
@@ -290,6 +287,7 @@ class SandboxManager(Closing):
             "calls": calls,
             "on_ask": on_ask,
             "ask_seconds": ask_seconds,
+            "pending_seconds": pending_seconds,
         }
         environment = self._environment(name)
         with environment.lock:
@@ -306,31 +304,8 @@ class SandboxManager(Closing):
             environment.session, environment.options = session, options
         return session
 
-    @checked("SandboxManager.session")
-    async def asession(
-        self,
-        name: str,
-        *,
-        tools: Tools | None = None,
-        timeout: float | None = None,
-        undo_depth: int = 1,
-        snapshots: int = SNAPSHOTS,
-        calls: int = CALLS,
-        on_ask: Callable[[AuditDenied], object] | None = None,
-        ask_seconds: float | None = None,
-    ) -> "SandboxSession":
-        """Make a session as `session` does, without stopping the event loop meanwhile."""
-        return await in_thread(
-            self.session,
-            name,
-            tools=tools,
-            timeout=timeout,
-            undo_depth=undo_depth,
-            snapshots=snapshots,
-            calls=calls,
-            on_ask=on_ask,
-            ask_seconds=ask_seconds,
-        )
+    asession = awaited(session)
+    """Make a session as `session` does, without stopping the event loop meanwhile."""
 
     def history(self, name: str) -> Sequence[HistoryEntry]:
         """The last runs and steps in an environment, in the order in which they ended.

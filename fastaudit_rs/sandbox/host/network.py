@@ -1,16 +1,20 @@
-"""The part of a policy's network that the kernel holds: addresses and ports, for `sandlock`."""
+"""The network of a policy: what the kernel holds, for `sandlock`, and what the host carries."""
 
 import contextlib
 import ipaddress
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, TypeGuard
 
 from ... import Network
+from ...sessions.errors import SandboxError
+from ..secrets import Secret
 
 #: The port of name servers: RFC 1035.
-DOMAIN = "53"
+DOMAIN = 53
 
 #: An address where nothing is: RFC 6666. Without a rule for UDP there are no such sockets, not to
 #: listen with either.
@@ -55,16 +59,56 @@ def has_name(host: str) -> bool:
     return any(addresses is None for addresses, _ in _reached(host))
 
 
-def is_carried(network: bool | Network, *, has_secrets: bool = False, asks: bool = False) -> bool:
+def is_carried(own: bool | Network, held: bool | Network, *, has_secrets: bool) -> bool:
     """Return whether the host connects for the code, which the kernel lets reach nothing then.
 
     It does for hosts with names, and where it puts something into requests, judges them, or asks
-    before it connects.
+    before it connects: then more is `held` than the policy's `own` network.
     """
-    if not isinstance(network, Network):
+    if not isinstance(held, Network):
         return False
-    is_named = any(_parts(host)[0] is None for host in network.hosts or ())
-    return is_named or has_secrets or asks or bool(network.http)
+    is_named = any(_parts(host)[0] is None for host in held.hosts or ())
+    return is_named or has_secrets or held != own or has_http(held)
+
+
+def check_carried(
+    kernel: object, own: bool | Network, held: bool | Network, secrets: Sequence[Secret]
+) -> None:
+    """Check that the host can carry the network of a policy, with its secrets and questions."""
+    if kernel is not None:
+        if is_carried(own, held, has_secrets=bool(secrets)) and find_spec("h11") is None:
+            raise SandboxError(
+                "a network that names hosts needs h11: pip install 'fastaudit-rs[sandbox]'"
+            )
+        if has_http(held) and find_spec("trustme") is None:
+            raise SandboxError(
+                "network.http needs trustme, to read requests over TLS: "
+                "pip install 'fastaudit-rs[secrets]'"
+            )
+    if not secrets:
+        return
+    names = [secret.name for secret in secrets]
+    if len({*names}) < len(names):
+        raise ValueError(f"secrets must differ by their names: {', '.join(names)}")
+    if not isinstance(own, Network) or not own.hosts:
+        raise ValueError(
+            "secrets need a policy that names hosts: network=Network(hosts=['api.example.com'])"
+        )
+    if kernel is None:
+        raise SandboxError("secrets need the kernel part, which there is not: confine='require'")
+    if find_spec("trustme") is None:
+        raise SandboxError("secrets need trustme: pip install 'fastaudit-rs[secrets]'")
+
+
+def has_http(network: bool | Network) -> TypeGuard[Network]:
+    """Return whether requests are judged."""
+    return isinstance(network, Network) and bool(network.http)
+
+
+def replaced(network: Network, **changes: Any) -> Network:
+    """The network with other values of these fields."""
+    _, fields = network.__getnewargs_ex__()
+    return Network(**fields | changes)
 
 
 def is_here(host: str) -> bool:

@@ -1,10 +1,11 @@
-"""Processes of a sandbox that are started in advance, for many short runs."""
+"""Processes of a sandbox that wait for its runs: one, or some that are started in advance."""
 
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 
 from ...results import Result
 from ...sessions.arguments import count
@@ -12,8 +13,70 @@ from ..wire import COMMON
 from . import copies
 from .process import Worker
 from .runner import CancelToken, InFlight, Runner, RunRequest
-from .setup import Setup, Workers, WorkerSource
+from .setup import Setup
 from .watcher import Steps, Watched, nudge
+
+
+class Workers:
+    """Workers that are started as they are needed. So many of them wait for the next runs."""
+
+    def __init__(self, setup: Setup, preload: Sequence[str] = (), most: int = 1) -> None:
+        self._setup = setup
+        self._preload = preload
+        self._most = most
+        #: True if no more are started.
+        self.closed = False
+        self.begin_anew()
+        copies.note(self)
+
+    def begin_anew(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[tuple[Worker, Hashable]] = []
+
+    @contextlib.contextmanager
+    def worker(self) -> Iterator[Worker]:
+        found = self._next() or self._started()
+        yield found[0]
+        self._keep(*found)
+
+    def start(self) -> None:
+        self._keep(*self._started())
+
+    def _started(self) -> tuple[Worker, Hashable]:
+        if self.closed:
+            raise RuntimeError("the pool is closed")
+        key = self._setup.state()
+        return self._setup.start(self._preload), key
+
+    def _next(self) -> tuple[Worker, Hashable] | None:
+        """Take one that waits; one from another state is stale."""
+        key = self._setup.state()
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                worker, of_state = self._idle.pop(0)
+            if of_state == key and worker.is_alive:
+                return worker, key
+            worker.end()
+
+    def _keep(self, worker: Worker, key: Hashable) -> None:
+        with self._lock:
+            if worker.is_alive and len(self._idle) < self._most and not self.closed:
+                self._idle.append((worker, key))
+                return
+        worker.end()
+
+    def close(self) -> None:
+        with self._lock:
+            self.closed = True
+            idle, self._idle = self._idle, []
+        for worker, _ in idle:
+            worker.end()
+
+
+#: Gives an idle worker for a run.
+WorkerSource = Callable[[], AbstractContextManager[Worker]]
 
 
 class Pool(Runner):
@@ -76,8 +139,8 @@ class Pool(Runner):
                     self._make_room(used)
 
     @contextlib.contextmanager
-    def _worker(self, used: list[Worker], cancel: CancelToken) -> Iterator[Worker]:
-        with self._workers.worker(cancel) as worker:
+    def _worker(self, used: list[Worker]) -> Iterator[Worker]:
+        with self._workers.worker() as worker:
             used.append(worker)
             yield worker
 

@@ -86,10 +86,7 @@ class Review:
         return [change for change in found if change is not None]
 
     def commit(self, to: str) -> list[Change]:
-        """Copy what was added and changed to a directory, and remove there what was removed.
-
-        Each file is whole at any moment. All are written before the first one takes its place.
-        """
+        """Copy what was added and changed to a directory, and remove there what was removed."""
         changes = self.changes(steps=0)
         os.makedirs(to, exist_ok=True)
         with contextlib.ExitStack() as stack:
@@ -122,7 +119,7 @@ class Review:
         return changes
 
     def discard(self) -> list[Change]:
-        """Put the directory back to the files that it had. Return the changes that are no more."""
+        """Put the directory back to the files that it had."""
         changes = self.changes(steps=0)
         before = self._before
         for change in changes:

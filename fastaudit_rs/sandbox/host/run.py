@@ -1,5 +1,6 @@
 """A process that runs code of a sandbox, watched until it ends or answers; and one run."""
 
+import asyncio
 import base64
 import contextlib
 import functools
@@ -10,17 +11,17 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ... import AuditDenied
 from ..._native import _json_extent
-from ..._waiting import is_loop_here
 from ...results import Error, Result
 from ...sessions.coroutines import HostLoop
 from ...sessions.errors import SandboxError
 from ...sessions.pieces import Pieces
+from ...sessions.server_tools import ToolAnswers
 from ...sessions.tool_values import Budget
 from ..limits import keep
 from ..wire import DENIALS, REPORT, Job, Malformed, decode
@@ -29,9 +30,9 @@ from .channel import Broken
 from .decisions import Decisions
 from .egress.asking import HostQuestions
 from .files import Disk
+from .pool import WorkerSource
 from .runner import CancelToken, RunRequest, SandboxConfig
 from .session_process import Process
-from .setup import WorkerSource
 from .watcher import INTERVAL, Steps
 
 #: The time for a worker to end by itself, in seconds.
@@ -58,7 +59,7 @@ class ProcessWatch(ABC):
         self.process = process
         self._config = config
         self._seconds = math.inf if seconds is None else seconds
-        self._cancel = cancel
+        self.cancel = cancel
         self.calls: Calls | None = None
         #: The questions about hosts, besides those of the process.
         self.questions: HostQuestions | None = None
@@ -75,8 +76,20 @@ class ProcessWatch(ABC):
         self._call: Callable[[], None] | None = None
         self._error: BaseException | None = None
 
-    def text(self, name: str) -> str:
-        return self.found[name].decode(errors="replace")
+    def let_call(
+        self,
+        tools: Mapping[str, Callable[..., Any]],
+        loop: Callable[[], asyncio.AbstractEventLoop],
+        budget: Budget,
+        on_ask: Ask | None,
+        answers: ToolAnswers | None = None,
+    ) -> None:
+        """Let the code call these tools, and ask; coroutine functions run in this loop."""
+        channel, is_stopped = self.process.channel, self.is_stopped
+        self.calls = Calls(channel, tools, loop, budget, on_ask, self.stop, is_stopped, answers)
+
+    def is_stopped(self) -> bool:
+        return self.killed_by is not None
 
     @abstractmethod
     def stop(self, why: str, grace: float = 0) -> bool:
@@ -97,7 +110,7 @@ class ProcessWatch(ABC):
         if self.questions is not None:
             self.questions.begin()
         self._disk = Disk(self._config.base, self._config.limits.disk)
-        # One descriptor stands for all of them.
+        # Whoever watches many looks at the one descriptor of this.
         self._selector = selector = selectors.DefaultSelector()
         for descriptor in process.pipes:
             selector.register(descriptor, selectors.EVENT_READ)
@@ -120,7 +133,7 @@ class ProcessWatch(ABC):
         with self._caught():
             self._look(seconds)
             self._ask_about_hosts()
-            self._cancel.check()
+            self.cancel.check()
             now = time.monotonic()
             if now - self._begun - self._thought() > self._seconds:
                 self.stop("wall_seconds")
@@ -181,6 +194,21 @@ class ProcessWatch(ABC):
             self.pieces.end()
         if self._error is not None:
             raise self._error
+
+    def _result(self, returncode: int, duration: float = 0, **told: Any) -> Result:
+        """The result, with what its process told."""
+        about_hosts = [] if self.questions is None else self.questions.taken()
+        about_tools = [] if self.calls is None else self.calls.answers.denied
+        return Result(
+            returncode=returncode,
+            stdout=self.found["stdout"].decode(errors="replace"),
+            stderr=self.found["stderr"].decode(errors="replace"),
+            duration=duration,
+            killed_by=self.killed_by,
+            confined=self.process.worker.is_confined,
+            violations=[*told.pop("violations"), *about_hosts, *about_tools],
+            **told,
+        )
 
     def _thought(self) -> float:
         """The seconds in which answers were waited for."""
@@ -270,17 +298,8 @@ class Run(ProcessWatch):
             returncode = -signal.SIGKILL
         if self.killed_by is None:
             self.killed_by = worker.limit_of(returncode)
-        result = Result(
-            returncode=returncode,
-            stdout=self.text("stdout"),
-            stderr=self.text("stderr"),
-            duration=time.monotonic() - begun,
-            killed_by=self.killed_by,
-            confined=worker.is_confined,
-            **told(self.found["report"]),
-        )
-        if self.questions is not None:
-            result = replace(result, violations=[*result.violations, *self.questions.taken()])
+        duration = time.monotonic() - begun
+        result = self._result(returncode, duration, **told(self.found["report"]))
         if not process.is_clean:
             worker.end()
         return worker.with_requests(result, are_over=True)
@@ -298,35 +317,23 @@ def run(
     with contextlib.ExitStack() as stack:
         if decisions is not None:
             stack.callback(decisions.close)
-        worker = stack.enter_context(workers(request.cancel))
+        worker = stack.enter_context(workers())
         begun = time.monotonic()
         questions = None if on_ask is None else HostQuestions()
         worker.begin_requests(questions)
         try:
             request.cancel.check()
-            process = Process(worker, job, decisions, request.given)
+            process = Process(worker, job, decisions, request.stdin)
             stack.callback(process.release)
-            watched = Run(process, config, request.limit(config.limits), request.cancel)
+            watched = Run(process, config, config.seconds(request), request.cancel)
             if process.speaks:
                 own = HostLoop()
                 stack.callback(own.close)
                 loop = request.loop
                 made = own if loop is None else lambda: loop
-                held_up = loop is None and is_loop_here()
-                watched.calls = Calls(
-                    process.channel,
-                    request.tools,
-                    made,
-                    Budget(QUESTIONS),
-                    on_ask,
-                    watched.stop,
-                    is_held_up=held_up,
-                )
+                watched.let_call(request.tools, made, Budget(QUESTIONS), on_ask)
                 watched.questions = questions
             result = yield from watched.result(begun)
-            if watched.calls is not None and watched.calls.answers.denied:
-                denied = watched.calls.answers.denied
-                result = replace(result, violations=[*result.violations, *denied])
         except BaseException:
             worker.end()
             raise
@@ -381,12 +388,12 @@ def told(report: bytes | bytearray) -> dict[str, Any]:
 
 
 def displays_told(given: Any) -> list[dict[str, str | bytes]]:
-    """Return what code says that it has shown; bytes are in base64, in a list."""
+    """Return what code says that it has shown; in JSON, bytes are in base64, in a list."""
     found: list[dict[str, str | bytes]] = []
     for thing in given if type(given) is list else ():
         shown: dict[str, str | bytes] = {}
         for mime, data in thing.items() if type(thing) is dict else ():
-            if type(data) is str:
+            if type(mime) is str and type(data) in (str, bytes):
                 shown[mime] = data
             elif type(data) is list and len(data) == 1 and type(data[0]) is str:
                 with contextlib.suppress(ValueError):

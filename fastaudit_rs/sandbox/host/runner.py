@@ -1,22 +1,23 @@
 """The common part of sandboxes, their pools and managers: how they are made, used and closed."""
 
+import asyncio
 import contextlib
-import math
 import os
 import re
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ... import AuditLog, Policy
 from ..._keywords import checked
+from ..._rules import rules_for_model
 from ..._threads import in_thread
 from ...results import Result
-from ...sessions.arguments import input_of, seconds, tools_of, variables_of
-from ...sessions.base import Closing, Tools
+from ...sessions.arguments import input_of
+from ...sessions.base import Closing, StepRequest, Tools
 from ...sessions.server_tools import held
 from ..limits import Limits
 from ..secrets import Secret
@@ -25,7 +26,6 @@ from . import copies
 from .watcher import Steps, begun, driven
 
 if TYPE_CHECKING:
-    import asyncio
     from concurrent.futures import Future
 
 
@@ -49,16 +49,6 @@ class CancelToken:
     def check(self) -> None:
         if self.why:
             raise RuntimeError(self.why)
-
-
-#: The bytes that the variables of a run or a step may have, and the input of a step.
-GIVEN = 64 << 20
-
-
-def check_size(argument: str, data: bytes) -> None:
-    if len(data) > GIVEN:
-        size = len(data) >> 20
-        raise ValueError(f"{argument} must have at most {GIVEN >> 20} MB, not {size} MB")
 
 
 class InFlight:
@@ -100,43 +90,42 @@ class InFlight:
             self._changed.wait_for(lambda: not self._tokens, PATIENCE)
 
 
-@dataclass(frozen=True)
-class RunRequest:
-    code: str | os.PathLike[str]
-    args: Sequence[str]
-    stdin: str | bytes
-    value: bool
-    cancel: CancelToken
-    loop: "asyncio.AbstractEventLoop | None" = None
-    timeout: float | None = None
-    variables: bytes = b""
-    tools: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    #: A program to run in the place of the code.
-    command: Command | None = None
+class RunRequest(StepRequest):
+    """A step that is a program of its own, or a program that a sandbox runs: checked."""
 
-    def __post_init__(self) -> None:
-        code, args, stdin = self.code, self.args, self.stdin
-        if isinstance(code, str):
+    def __init__(
+        self,
+        code: str | os.PathLike[str],
+        args: Sequence[str] = (),
+        stdin: str | bytes = b"",
+        *,
+        value: bool = False,
+        variables: Mapping[str, object] | None = None,
+        tools: Tools | None = None,
+        timeout: float | None = None,
+        command: Command | None = None,
+    ) -> None:
+        #: The file that has the code.
+        self.path: str | os.PathLike[str] | None = None
+        if not isinstance(code, str):
+            if not isinstance(code, os.PathLike):
+                kind = type(code).__name__
+                raise TypeError(f"code must be a str or the path of a file, not {kind}")
+            self.path, code = code, ""
+        elif command is None and re.fullmatch(r"[\w./\\~:-]+\.py", code):
             # As code it would be an attribute of what has the file's name.
-            if re.fullmatch(r"[\w./\\~:-]+\.py", code):
-                raise ValueError(
-                    f"code must be Python code, not the name of a file: write Path({code!r})"
-                )
-        elif not isinstance(code, os.PathLike):
-            raise TypeError(f"code must be a str or the path of a file, not {type(code).__name__}")
+            raise ValueError(
+                f"code must be Python code, not the name of a file: write Path({code!r})"
+            )
         if isinstance(args, (str, bytes)):
             raise TypeError(f"args must be a list, not {type(args).__name__}: write [{args!r}]")
-        input_of(stdin)
-        check_size("variables", self.variables)
-
-    def limit(self, limits: Limits) -> float:
-        """The seconds that it may take."""
-        usual = limits.wall_seconds if self.timeout is None else self.timeout
-        return math.inf if usual is None else usual
-
-    @property
-    def given(self) -> bytes:
-        return input_of(self.stdin)
+        super().__init__(code, variables, tools, timeout, input_of(stdin))
+        self.args = [str(arg) for arg in args]
+        self.value = bool(value)
+        self.command: Command | None = command
+        self.cancel = CancelToken()
+        #: The event loop that waits for it, if one does.
+        self.loop: asyncio.AbstractEventLoop | None = None
 
 
 class Runner(Closing):
@@ -176,15 +165,14 @@ class Runner(Closing):
             TypeError: An argument has another type, or a variable is no data.
             ValueError: An argument has a wrong value.
         """
-        more = variables_of(variables), tools_of(tools)
-        limit = seconds("timeout", timeout)
-        request = RunRequest(code, args, stdin, value, CancelToken(), None, limit, *more)
+        request = RunRequest(
+            code, args, stdin, value=value, variables=variables, tools=tools, timeout=timeout
+        )
         with held(request.tools):
             return driven(self._run(request))
 
     @abstractmethod
-    def _run(self, request: RunRequest) -> Steps[Result]:
-        """Run code in the place that it has."""
+    def _run(self, request: RunRequest) -> Steps[Result]: ...
 
     @checked("Sandbox.arun")
     async def arun(
@@ -203,11 +191,9 @@ class Runner(Closing):
         Cancelling it ends the run. An ``on_ask`` and tools that are coroutine functions run in this
         event loop.
         """
-        import asyncio
-
-        more = variables_of(variables), tools_of(tools)
-        limit, loop = seconds("timeout", timeout), asyncio.get_running_loop()
-        request = RunRequest(code, args, stdin, value, CancelToken(), loop, limit, *more)
+        request = RunRequest(
+            code, args, stdin, value=value, variables=variables, tools=tools, timeout=timeout
+        )
         stack = contextlib.ExitStack()
         stack.enter_context(held(request.tools))
         try:
@@ -217,8 +203,7 @@ class Runner(Closing):
                 await in_thread(stack.close)
 
     async def _arun(self, request: RunRequest) -> Result:
-        import asyncio
-
+        request.loop = asyncio.get_running_loop()
         try:
             return await asyncio.wrap_future(self._begun(request))
         finally:
@@ -241,7 +226,7 @@ class SandboxConfig:
     policy: Policy
     limits: Limits
     env: Mapping[str, str]
-    path: Sequence[str]
+    path: list[str]
     #: The directory that counts as its disk.
     base: str
     #: The package `sandlock`, if the kernel holds the policy.
@@ -257,13 +242,25 @@ class SandboxConfig:
     def directory(self) -> Path:
         return Path(self.base, "work")
 
-    def job(self, code: str, file: str, args: Sequence[str] = (), **more: Any) -> Job:
+    def seconds(self, request: RunRequest) -> float | None:
+        """The seconds that a run may take."""
+        return self.limits.wall_seconds if request.timeout is None else request.timeout
+
+    def rules_for_model(self, seconds: float | None) -> str:
+        return rules_for_model(
+            self.policy,
+            directory=str(self.directory),
+            is_sandbox=True,
+            seconds=seconds,
+            memory=self.limits.memory,
+        )
+
+    def job(self, code: str, file: str, **more: Any) -> Job:
         """The code for a process of it, or a session's without code; see `Job`."""
         return Job(
             code,
             file,
-            [str(arg) for arg in args],
-            [*self.path],
+            path=self.path,
             logs=self.log is not None,
             cpu_seconds=self.limits.cpu_seconds,
             disk=cast("int | None", self.limits.disk),

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ... import AuditDenied, AuditLog, Policy
 from ..._keywords import checked
-from ..._rules import rules_for_model
-from ..._threads import apart, in_thread
+from ..._threads import apart, awaited
 from ...results import Result
 from ...sessions.arguments import policy_of, tools_of
 from ...sessions.base import CALLS, SNAPSHOTS, Tools
@@ -26,37 +25,27 @@ from ...sessions.server_tools import servers_of
 from ..install import Install, install_of
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
-from . import cgroup, older
 from .calls import check_ask, told, warn_of_held, within
-from .causes import counts_processes
-from .commands import CommandRequest, SandboxCommands
+from .causes import kernel
+from .commands import SandboxCommands
 from .files import READ, Files, remove_own
 from .guest_files import SandboxFiles
-from .network import reachable
+from .network import check_carried
 from .packages import Packages
+from .policies import absolute, bound
+from .pool import Pool, Workers, WorkerSource
 from .process import fill_standard, names_descriptors
 from .run import run
-from .runner import CancelToken, InFlight, Runner, RunRequest, SandboxConfig
-from .setup import (
-    CONFINE,
-    Setup,
-    Workers,
-    WorkerSource,
-    absolute,
-    check_network,
-    directories,
-    environment,
-    existing,
-    kernel,
-)
+from .runner import InFlight, Runner, RunRequest, SandboxConfig
+from .setup import Setup, directories, environment
 from .watcher import Steps, Watched, driven
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from .docker import Docker
-    from .pool import Pool
     from .session import SandboxSession
+
+CONFINE = ("require", "prefer", "audit")
 
 SESSION = ("fastaudit_rs.sandbox.inside.session",)
 
@@ -145,13 +134,17 @@ class Sandbox(Runner):
         self.limits = limits or Limits()
         self.env = environment(env)
         self.path = directories(path)
-        self._docker = docker = _docker(image)
+        self._docker = docker = None
+        if image is not None:
+            from .docker import Docker
+
+            self._docker = docker = Docker(image)
         sandlock = None if docker is not None else kernel(confine)
         if sandlock is not None:
             warn_of_held(on_ask, approvable)
         values = secrets_of(secrets)
         wanted = install_of(install)
-        check_network(sandlock, policy, approvable, values)
+        check_carried(sandlock, policy.network, bound(policy, approvable).network, values)
         with names_descriptors(), contextlib.ExitStack() as failing:
             base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
             failing.callback(remove_own, os.getpid(), base)
@@ -232,16 +225,7 @@ class Sandbox(Runner):
     @property
     def commands(self) -> SandboxCommands:
         """Programs, run in its directory as its code would start them."""
-
-        def requested(given: CommandRequest) -> RunRequest:
-            command, stdin, limit = given
-            cancel = CancelToken()
-            return RunRequest("", (), stdin, False, cancel, timeout=limit, command=command)
-
-        return SandboxCommands(
-            lambda given: driven(self._run(requested(given))),
-            lambda given: self._arun(requested(given)),
-        )
+        return SandboxCommands(lambda request: driven(self._run(request)), self._arun)
 
     @checked("Sandbox.write_file")
     def write_file(self, name: str | os.PathLike[str], data: str | bytes) -> None:
@@ -253,8 +237,7 @@ class Sandbox(Runner):
             TypeError: An argument has another type.
             ValueError: The name leads out of the directory, or through a link.
         """
-        self._check_open()
-        self._files.write(name, data)
+        self.files.write(name, data)
 
     @checked("Sandbox.read_file")
     def read_file(
@@ -274,8 +257,7 @@ class Sandbox(Runner):
             ValueError: The name leads out of the directory, or through a link, or `max_bytes` is
                 not a size.
         """
-        self._check_open()
-        return self._files.read(name, max_bytes)
+        return self.files.read(name, max_bytes=max_bytes)
 
     def list_files(self) -> list[str]:
         """The names of all files in its directory, in order, links among them.
@@ -300,17 +282,15 @@ class Sandbox(Runner):
         room: Watched | None = None,
     ) -> Steps[Result]:
         """Run code; `room` is waited for before it takes one of these workers."""
-        config, code = self._config, request.code
-        in_file = not isinstance(code, str)
-        text = Path(code).read_text(encoding="utf-8") if in_file else str(code)
-        file = os.path.abspath(code) if in_file else "<sandbox>"
+        config, path = self._config, request.path
+        text = request.code if path is None else Path(path).read_text(encoding="utf-8")
         if self._docker is not None and request.tools:
             raise ValueError("tools need backend='process': containers do not ask")
         job = config.job(
             text,
-            file,
-            request.args,
-            value=bool(request.value),
+            "<sandbox>" if path is None else os.path.abspath(path),
+            args=request.args,
+            value=request.value,
             cwd=self._cwd,
             asks=config.asks,
             variables=request.variables,
@@ -338,7 +318,7 @@ class Sandbox(Runner):
         # A container is waited for.
         return apart(functools.partial(driven, self._run(request)), "container")
 
-    def pool(self, size: int, preload: Iterable[str] = ()) -> "Pool":
+    def pool(self, size: int, preload: Iterable[str] = ()) -> Pool:
         """Processes that are started in advance, for many short runs.
 
         Args:
@@ -355,13 +335,10 @@ class Sandbox(Runner):
         self._check_open()
         if self._docker is not None:
             raise ValueError("a pool needs backend='process': containers are not copied")
-        from .pool import Pool
-
         return Pool(self._run, self._setup, size, preload)
 
-    async def apool(self, size: int, preload: Iterable[str] = ()) -> "Pool":
-        """Make a pool as `pool` does, without stopping the event loop."""
-        return await in_thread(self.pool, size, preload)
+    apool = awaited(pool)
+    """Make a pool as `pool` does, without stopping the event loop."""
 
     @checked("Sandbox.session")
     def session(
@@ -442,48 +419,21 @@ class Sandbox(Runner):
         self._sessions.add(session)
         return session
 
-    @checked("Sandbox.session")
-    async def asession(
-        self,
-        *,
-        tools: Tools | None = None,
-        timeout: float | None = None,
-        undo_depth: int = 1,
-        snapshots: int = SNAPSHOTS,
-        calls: int = CALLS,
-        on_ask: Callable[[AuditDenied], object] | None = None,
-        ask_seconds: float | None = None,
-    ) -> "SandboxSession":
-        """Make a session as `session` does, without stopping the event loop meanwhile.
+    asession = awaited(session)
+    """Make a session as `session` does, without stopping the event loop meanwhile.
 
-        Example:
-            >>> import asyncio
-            >>> async def main():
-            ...     async with Sandbox() as sandbox, await sandbox.asession() as session:
-            ...         return (await session.arun("6 * 7")).value
-            >>> asyncio.run(main())
-            42
-        """
-        return await in_thread(
-            self.session,
-            tools=tools,
-            timeout=timeout,
-            undo_depth=undo_depth,
-            snapshots=snapshots,
-            calls=calls,
-            on_ask=on_ask,
-            ask_seconds=ask_seconds,
-        )
+    Example:
+        >>> import asyncio
+        >>> async def main():
+        ...     async with Sandbox() as sandbox, await sandbox.asession() as session:
+        ...         return (await session.arun("6 * 7")).value
+        >>> asyncio.run(main())
+        42
+    """
 
     def rules_for_model(self) -> str:
         """What its code may do, as a short text for a model; see `Session.rules_for_model`."""
-        return rules_for_model(
-            self.policy,
-            directory=str(self.directory),
-            is_sandbox=True,
-            seconds=self.limits.wall_seconds,
-            memory=self.limits.memory,
-        )
+        return self._config.rules_for_model(self.limits.wall_seconds)
 
     def explain(self) -> dict[str, str]:
         """Return the rings (guard, kernel, container) that hold each field and each limit.
@@ -491,42 +441,7 @@ class Sandbox(Runner):
         Besides there are ``"privileges"``, of which a process has none and gets none, and
         ``"other_processes"``: signals, limits and priorities of processes outside.
         """
-        in_docker = self._docker is not None
-        outer = "container" if in_docker else "kernel"
-        is_held = in_docker or self._config.kernel is not None
-        both = f"guard and {outer}" if is_held else "guard"
-        network = self.policy.network
-        if isinstance(network, bool):
-            of_network = both
-        elif in_docker or not is_held:
-            of_network = "guard"
-        elif self._setup.is_carried:
-            # The kernel lets nothing be reached, and the host connects.
-            of_network = "guard, kernel and host"
-        else:
-            # For blocked hosts with names the kernel knows the ports alone.
-            has_names = reachable(network).has_names
-            of_network = "guard, and kernel for ports" if has_names else both
-        told = dict.fromkeys(("write", "read", "block", "network", "other_processes"), both)
-        told["network"] = of_network
-        if not in_docker and is_held:
-            told |= older.rings()
-        if not existing(self.policy.block):
-            told["block"] = "guard"
-        fields = ("protect", "max_bytes", "commands", "env", "imports", "import_allow", "threads")
-        told |= dict.fromkeys((*fields, "native", "unknown_events"), "guard")
-        own = ("wall_seconds", "disk", "output")
-        limits = dict.fromkeys(own, "host") | {"cpu_seconds": "process"}
-        by_the_outer = ("memory", "cpu_percent", "processes", "open_files")
-        limits |= dict.fromkeys(by_the_outer, outer)
-        if not in_docker and not cgroup.are_there():
-            limits["memory"] = "kernel, each process by itself"
-        if not in_docker and not cgroup.are_there("cpu"):
-            limits["cpu_percent"] = "host, each core by itself" if is_held else "nothing"
-        if not is_held:
-            counted = "kernel, with all of its user's" if counts_processes() else "nothing"
-            limits["processes"] = counted
-        return told | limits | {"privileges": outer if is_held else "nothing"}
+        return self._setup.rings()
 
 
 def check_backend(backend: str, image: str | None, confine: str) -> None:
@@ -542,14 +457,6 @@ def check_backend(backend: str, image: str | None, confine: str) -> None:
         raise TypeError(f"image must be a str for backend='docker', not {type(image).__name__}")
     if confine != "require":
         raise ValueError(f"backend='docker' needs confine='require', not {confine!r}")
-
-
-def _docker(image: str | None) -> "Docker | None":
-    if image is None:
-        return None
-    from .docker import Docker
-
-    return Docker(image)
 
 
 def _remove(process: int, base: str, setup: Setup, files: Files, packages: Packages | None) -> None:

@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import os
-import signal
-import socket
 import threading
 import time
 import weakref
@@ -13,45 +11,30 @@ from dataclasses import replace
 from typing import Any
 
 from ... import AuditDenied
-from ..._rules import rules_for_model
-from ..._waiting import is_loop_here
-from ...results import Error, Result
+from ...results import Result
 from ...sessions.arguments import count, id_of, identifier, is_async, seconds, tools_of
-from ...sessions.base import (
-    BUSY,
-    CLOSED,
-    FOREIGN,
-    Session,
-    Snapshot,
-    StepRequest,
-    Tools,
-)
+from ...sessions.base import CLOSED, Session, Snapshot, StepRequest, Tools
 from ...sessions.coroutines import HostLoop
-from ...sessions.errors import ProcessEnded, SandboxError
+from ...sessions.errors import SandboxError
 from ...sessions.pieces import Output, Pieces
 from ...sessions.questions import Questions, asking, asking_async, settled
 from ...sessions.record import parts, reasons
 from ...sessions.server_tools import ToolAnswers
 from ...sessions.tool_values import Budget
-from ...sessions.values import unpack
-from ..limits import KILLED
+from ...sessions.values import VALUE, unpack
 from ..wire import encode
-from . import copies
-from .calls import Calls, told
-from .commands import CommandRequest, SandboxCommands
+from .calls import told
+from .commands import SandboxCommands
 from .decisions import Decisions
 from .egress.asking import HostQuestions
-from .exchange import Exchange, outcome
+from .exchange import Exchanges
 from .files import Files
 from .guest_files import SandboxFiles
 from .process import Worker
 from .review import Change, Review
-from .runner import CancelToken, InFlight, SandboxConfig, check_size
+from .runner import InFlight, SandboxConfig
 from .session_process import Process
 from .watcher import Steps, begun, driven
-
-#: The time for a step to leave when its session is closed, in seconds.
-PATIENCE = 3.0
 
 #: The message where all processes of a session have ended.
 SNAPSHOT_LOST = "the snapshots have ended with the session's process: reset() begins anew"
@@ -62,8 +45,6 @@ class SandboxSession(Session):
 
     #: The number of snapshots, and that at the last `reset`.
     _made = _reset_at = 0
-    #: True in a copy of the host.
-    _is_foreign = False
 
     def __init__(
         self,
@@ -88,65 +69,57 @@ class SandboxSession(Session):
             on_ask = (asking_async if is_async(ask) else asking)(questions, ask)
         self._on_ask = on_ask
         self._asks = on_ask is not None
-        self._host_questions = None if on_ask is None else HostQuestions()
         self._config = config
         self._start = start
         self._job = config.job("", "<session>", session=True, asks=on_ask is not None)
         self._files = files
-        self._in_flight = in_flight
         self._first_tools = {**tools_of(tools), **own_tools}
-        self._tools = dict(self._first_tools)
-        self._told = told(self._tools)
+        self._begin()
         usual = config.limits.wall_seconds
         self._seconds = usual if timeout is None else seconds("timeout", timeout)
         self._undo_depth = count("undo_depth", undo_depth)
         self._most_snapshots = count("snapshots", snapshots)
         self._budget = Budget(count("calls", calls, 1))
-        self._busy = threading.Lock()
-        #: The number of the last question, and that of the last step since the beginning.
-        self._number = self._steps = 0
-        self._closed = False
         self._loop = HostLoop()
         #: A function that gets each step: its code, no arguments, when it began, and its result.
         self._noted: Callable[[str, tuple[()], float, Result], object] | None = None
-        self._exchange: Exchange | None = None
-        self._cancel = CancelToken()
         self._decisions = None if config.log is None else Decisions(config.log)
         if self._decisions is not None:
             # It is the last to be closed: its end is that of all processes.
             weakref.finalize(self, self._decisions.close)
-        #: The process, in a list that its end does not need this object for.
-        self._held = [Process(start(), self._job, self._decisions)]
+        process = Process(start(), self._job, self._decisions)
+        self._exchanges = Exchanges(config, in_flight, process, self._seconds)
         self._review = Review(str(config.directory), files.names)
-        self._finish = weakref.finalize(self, _finish, os.getpid(), self._held, self._loop)
         self._servers = []
         self._answers = ToolAnswers()
         self._hold(self._first_tools)
-        copies.note(self)
+        self._finish = weakref.finalize(self, _finish, os.getpid(), self._exchanges, self._loop)
 
-    def begin_anew(self) -> None:
-        """Leave the process to the original: it speaks with one."""
-        self._is_foreign = True
-        self._busy = threading.Lock()
-        self._exchange = None
+    def _begin(self) -> None:
+        """Begin without steps, with the tools of the session alone."""
+        self._tools = dict(self._first_tools)
+        self._told = told(self._tools)
+        self._host_questions = None if self._on_ask is None else HostQuestions()
+        #: The number of steps since then.
+        self._steps = 0
 
     @property
     def is_closed(self) -> bool:
         """True once it runs nothing any more."""
-        return self._closed
+        return self._exchanges.is_closed
 
     @property
     def _process(self) -> Process:
-        return self._held[0]
+        return self._exchanges.process
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{self._steps} steps"
+        state = "closed" if self.is_closed else f"{self._steps} steps"
         return f"<session in a sandbox, {state}>"
 
     def _run(
         self, request: StepRequest, on_output: Callable[[Output], object] | None = None
     ) -> Result:
-        return driven(self._step(request, self._loop, on_output, is_held_up=is_loop_here()))
+        return driven(self._step(request, self._loop, on_output))
 
     async def _arun(
         self,
@@ -175,62 +148,45 @@ class SandboxSession(Session):
         return self._seconds
 
     def rules_for_model(self) -> str:
-        config = self._config
-        return rules_for_model(
-            config.policy,
-            directory=str(config.directory),
-            is_sandbox=True,
-            seconds=self._seconds,
-            memory=config.limits.memory,
-        )
+        return self._config.rules_for_model(self._seconds)
 
     def _read_file(self, name: str, max_bytes: int) -> bytes:
-        if self._closed:
-            raise RuntimeError("the session is closed")
+        self._exchanges.check_open()
         return self._files.read(name, max_bytes)
 
     def interrupt(self) -> bool:
         """End the step that runs; see `Session.interrupt`. One that goes on is killed shortly."""
-        exchange = self._exchange
-        return exchange is not None and exchange.stop("interrupt")
+        return self._exchanges.stop()
 
     @property
     def names(self) -> list[str]:
-        with self._free():
-            answer, body = self._asked("names")
-            found = _unpacked(body)
-            if type(found) is not list:
-                raise SandboxError(f"the session's process gave a malformed answer: {answer!r}")
+        with self._exchanges.free():
+            _, body = self._exchanges.ask("names")
+        with _well_formed("answer"):
+            if type(found := unpack(body)) is not list:
+                raise ValueError("it has no list of names")
             return [name for name in found if type(name) is str]
 
     def get(self, name: str) -> Any:
         identifier("name", name)
-        with self._free():
-            answer, body = self._asked("get", name=name)
+        with self._exchanges.free():
+            answer, body = self._exchanges.ask("get", name=name)
         if answer.get("missing"):
             raise KeyError(name)
         if "failed" in answer:
             raise TypeError(str(answer["failed"]))
-        return _unpacked(body)
+        with _well_formed("answer"):
+            return unpack(body)
 
     @property
     def files(self) -> SandboxFiles:
         """The files in the directory of its sandbox, as `Sandbox.files`."""
-        return SandboxFiles(self._files, self._check_open)
+        return SandboxFiles(self._files, self._exchanges.check_open)
 
     @property
     def commands(self) -> SandboxCommands:
         """Programs, run as its steps would start them."""
-
-        def requested(given: CommandRequest) -> StepRequest:
-            # The history has its words.
-            request = StepRequest(given.text, None, None, given.timeout, given.stdin)
-            request.command = given.command
-            return request
-
-        return SandboxCommands(
-            lambda given: self._run(requested(given)), lambda given: self._arun(requested(given))
-        )
+        return SandboxCommands(self._run, self._arun)
 
     def diff(self) -> list[Change]:
         """The files that were added, changed and removed since the session began.
@@ -241,7 +197,7 @@ class SandboxSession(Session):
             OSError: A file cannot be read.
             RuntimeError: The session is closed, or runs a step.
         """
-        with self._free():
+        with self._exchanges.free():
             return self._review.changes()
 
     def commit(self, to: str | os.PathLike[str]) -> list[Change]:
@@ -262,7 +218,7 @@ class SandboxSession(Session):
             RuntimeError: The session is closed, or runs a step.
             ValueError: A link, or a directory that is one, is in the place of a file.
         """
-        with self._free():
+        with self._exchanges.free():
             return self._review.commit(os.fspath(to))
 
     def discard(self) -> list[Change]:
@@ -276,40 +232,31 @@ class SandboxSession(Session):
                 Nothing is put back then.
             RuntimeError: The session is closed, or runs a step.
         """
-        with self._free():
+        with self._exchanges.free():
             return self._review.discard()
 
     def _has_ended(self) -> bool:
-        if self._closed or self._is_foreign or not self._busy.acquire(blocking=False):
-            return False
-        try:
-            self._notice_end()
-            return self._process.status is not None
-        finally:
-            self._busy.release()
+        return self._exchanges.has_ended()
 
     def _saved(self) -> bytes:
-        with self._free():
-            answer, body = self._asked("save")
+        with self._exchanges.free():
+            answer, body = self._exchanges.ask("save")
         if "failed" in answer:
             raise TypeError(str(answer["failed"]))
-        try:
+        with _well_formed("record"):
             parts(body)
-        except ValueError as error:
-            raise SandboxError(f"the session's process gave a malformed record: {error}") from None
         return bytes(body)
 
     def _loaded(self, body: bytes) -> dict[str, str]:
-        with self._free():
-            _, told = self._asked("load", body, tools=self._told, given=[])
-        try:
+        with self._exchanges.free():
+            exchange = self._exchanges.new(self._seconds)
+            exchange.let_call(self._tools, self._loop, self._budget, self._on_ask, self._answers)
+            _, told = self._exchanges.ask("load", body, exchange, tools=self._told, given=[])
+        with _well_formed("answer"):
             return reasons(unpack(told, arrays=False))
-        except ValueError as error:
-            raise SandboxError(f"the session's process gave a malformed answer: {error}") from None
 
     def reset(self) -> None:
-        with self._free():
-            process = self._process
+        with self._exchanges.free() as process:
             process.drop_all()
             if process.is_lost or not process.keep_only_copies():
                 process.worker.end()
@@ -317,11 +264,8 @@ class SandboxSession(Session):
             else:
                 worker = process.worker
             process.release()
-            self._held[0] = Process(worker, self._job, self._decisions)
-            self._tools = dict(self._first_tools)
-            self._told = told(self._tools)
-            self._host_questions = None if self._on_ask is None else HostQuestions()
-            self._steps = 0
+            self._exchanges.process = Process(worker, self._job, self._decisions)
+            self._begin()
             self._reset_at = self._made
 
     def undo(self) -> None:
@@ -330,17 +274,17 @@ class SandboxSession(Session):
         Threads that steps have started do not run there. It works also where the last step has
         ended the process.
         """
-        with self._free():
-            self._notice_end()
+        with self._exchanges.free() as process:
+            process.has_ended()
             lost = "the state from before is lost: reset() begins anew"
-            if not self._process.copies:
-                if self._process.is_lost and self._undo_depth:
+            if not process.copies:
+                if process.is_lost and self._undo_depth:
                     raise SandboxError(lost)
                 raise RuntimeError(
                     "no state from before the last step is kept: "
                     f"the session keeps {self._undo_depth} (undo_depth=), and each undo() uses one"
                 )
-            if not self._process.go_back():
+            if not process.go_back():
                 raise SandboxError(lost)
 
     def snapshot(self) -> Snapshot:
@@ -349,17 +293,16 @@ class SandboxSession(Session):
         Threads that steps have started do not run there. The copy is one of the sandbox's
         processes, which `Limits.processes` counts.
         """
-        with self._free():
-            self._check_room(len(self._process.snapshots))
+        with self._exchanges.free() as process:
+            self._check_room(len(process.snapshots))
             number = self._made = self._made + 1
             self._copy(number)
             return Snapshot(self, number, self._steps)
 
     def restore(self, snapshot: Snapshot) -> None:
         number = self._number_of(snapshot)
-        with self._free():
-            process = self._process
-            self._notice_end()
+        with self._exchanges.free() as process:
+            process.has_ended()
             if number not in process.snapshots:
                 if process.is_lost and number > self._reset_at:
                     raise SandboxError(SNAPSHOT_LOST)
@@ -373,17 +316,8 @@ class SandboxSession(Session):
             self._copy(number)
 
     def close(self) -> None:
-        self._closed = True
-        if self._is_foreign:
-            return
-        exchange = self._exchange
-        if exchange is not None:
-            exchange.stop("interrupt", 0)
-        with contextlib.ExitStack() as stack:
-            if self._busy.acquire(timeout=PATIENCE):
-                stack.callback(self._busy.release)
-            self._finish()
-        if self._decisions is not None:
+        self._exchanges.close(self._finish)
+        if self._decisions is not None and not self._exchanges.is_foreign:
             self._decisions.close()
         self._release()
 
@@ -393,14 +327,15 @@ class SandboxSession(Session):
         loop: Callable[[], asyncio.AbstractEventLoop],
         on_output: Callable[[Output], object] | None = None,
         cancelled: threading.Event | None = None,
-        is_held_up: bool = False,
     ) -> Steps[Result]:
         given, code = request.stdin, request.code.encode(errors="surrogatepass")
-        check_size("stdin", given or b"")
-        check_size("code", code)
+        for argument, data in (("stdin", given or b""), ("code", code)):
+            if len(data) > VALUE:
+                size = len(data) >> 20
+                raise ValueError(f"{argument} must have at most {VALUE >> 20} MB, not {size} MB")
         limit = self._seconds if request.timeout is None else request.timeout
-        with self._free():
-            self._check_process()
+        with self._exchanges.free() as process:
+            exchange = self._exchanges.new(limit)
             if request.tools:
                 self._hold(request.tools)
                 self._tools |= request.tools
@@ -415,14 +350,12 @@ class SandboxSession(Session):
                 may_wait=request.command is None,
             )
             began, begun = time.time(), time.monotonic()
-            process = self._process
             worker = process.worker
             worker.begin_requests(self._host_questions)
             with self._files.changes() as changed:
-                exchange = self._exchanged(limit)
                 exchange.pieces = None if on_output is None else Pieces(on_output)
                 exchange.questions = self._host_questions
-                exchange.calls = self._calls_of(exchange, loop, is_held_up)
+                exchange.let_call(self._tools, loop, self._budget, self._on_ask, self._answers)
                 place = copy = None
                 if self._undo_depth:
                     exchange.most_copies = self._undo_depth
@@ -439,16 +372,16 @@ class SandboxSession(Session):
                     given=[*request.tools],
                 )
                 try:
-                    yield from self._watch(exchange, step, place, cancelled)
+                    yield from self._exchanges.watched(exchange, step, place, cancelled)
                 finally:
                     if asked.is_over and process.copies and not exchange.was_undone:
                         exchange.was_undone = process.go_back()
             if copy is not None and copy.process is None and exchange.killed_by is None:
                 # It had ended before, and had just not told so.
-                self._check_process()
+                process.check()
             if asked.raised is not None:
                 raise asked.raised
-            result = settled(self._result(exchange), asked)
+            result = settled(exchange.result(is_closed=self.is_closed), asked)
             result = replace(result, changed=changed, duration=time.monotonic() - begun)
             result = worker.with_requests(result, are_over=False)
             if self._decisions is not None:
@@ -457,176 +390,38 @@ class SandboxSession(Session):
                 self._noted(request.code, (), began, result)
         return result
 
-    def _calls_of(
-        self,
-        exchange: Exchange,
-        loop: Callable[[], asyncio.AbstractEventLoop],
-        is_held_up: bool = False,
-    ) -> Calls:
-        """The calls of tools that code makes meanwhile."""
-        return Calls(
-            self._process.channel,
-            self._tools,
-            loop,
-            self._budget,
-            self._on_ask,
-            exchange.stop,
-            exchange.is_stopped,
-            is_held_up,
-            self._answers,
-        )
-
     def _copy(self, number: int) -> None:
         """Have the process make a copy of itself that waits, a snapshot of this number."""
         process = self._process
         try:
-            self._asked("copy")
+            self._exchanges.ask("copy")
             copy = process.copies[-1] if process.copies else None
-            if copy is None or copy.step != self._number or (copy.process or 0) <= 0:
+            if copy is None or copy.step != self._exchanges.number or (copy.process or 0) <= 0:
                 raise SandboxError("the session's process cannot be copied: no more may be started")
             process.copies.remove(copy)
             process.snapshots[number] = copy
         finally:
-            for copy in [copy for copy in process.copies if copy.step == self._number]:
+            for copy in [one for one in process.copies if one.step == self._exchanges.number]:
                 process.drop(copy)
 
     def _drop(self, number: int) -> None:
-        if not (self._closed or self._is_foreign) and number in self._process.snapshots:
-            with self._free():
-                self._process.forget(number)
-
-    def _asked(
-        self, kind: str, body: bytes = b"", **told: Any
-    ) -> tuple[dict[str, Any], memoryview]:
-        self._check_process()
-        exchange = self._exchanged(self._seconds)
-        if kind == "load":
-            exchange.calls = self._calls_of(exchange, self._loop)
-        place = self._process.copied(exchange.number) if kind == "copy" else None
-        driven(self._watch(exchange, encode(kind, body, number=exchange.number, **told), place))
-        if exchange.answer is None:
-            why = exchange.broken or "it ended, or took too long"
-            raise SandboxError(f"the session's process gave no answer: {why}: {self._ways()}")
-        return exchange.answer
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RuntimeError("the session is closed")
-
-    @contextlib.contextmanager
-    def _free(self) -> Iterator[None]:
-        """Use the process, which no step uses meanwhile."""
-        self._check_open()
-        if self._is_foreign:
-            raise RuntimeError(FOREIGN)
-        if not self._busy.acquire(blocking=False):
-            raise RuntimeError(BUSY)
-        try:
-            yield
-        finally:
-            self._busy.release()
-
-    def _notice_end(self) -> None:
-        if self._process.status is None and self._process.has_ended():
-            self._process.settle()
-
-    def _check_process(self) -> None:
-        self._notice_end()
-        if self._process.status is not None:
-            how = how_ended(self._process.status)
-            raise ProcessEnded(f"the session's process has ended ({how}): {self._ways()}")
-
-    def _ways(self) -> str:
-        ways = ["reset() starts another"]
-        if self._process.copies:
-            ways.append("undo() goes back")
-        if self._process.snapshots:
-            ways.append("restore() to a snapshot")
-        return ", ".join(ways)
-
-    def _exchanged(self, limit: float | None) -> Exchange:
-        self._number += 1
-        self._cancel = CancelToken()
-        return Exchange(self._process, self._number, self._config, limit, self._cancel)
-
-    def _watch(
-        self,
-        exchange: Exchange,
-        message: bytes,
-        place: socket.socket | None,
-        cancelled: threading.Event | None = None,
-    ) -> Steps[None]:
-        """Send a message, with the place of a copy, and watch until the answer is there."""
-        with self._unless_closed(), self._in_flight.running(self._cancel):
-            self._exchange = exchange
-            try:
-                if self._closed:
-                    exchange.stop("interrupt", 0)
-                elif cancelled is not None and cancelled.is_set():
-                    exchange.stop("interrupt")
-                self._process.channel.send(message, place)
-                yield exchange
-            finally:
-                self._exchange = None
-                exchange.finish()
-                if exchange.was_killed and exchange.killed_by is not None:
-                    exchange.was_undone = self._process.go_back()
-
-    @contextlib.contextmanager
-    def _unless_closed(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception:
-            # Its process was taken away from it.
-            if not self._closed:
-                raise
-
-    def _result(self, exchange: Exchange) -> Result:
-        process, killed_by = self._process, exchange.killed_by
-        if exchange.broken and exchange.was_killed and killed_by is None:
-            why = f"the session's process broke the rules: {exchange.broken}"
-            raise SandboxError(f"{why}: {self._ways()}")
-        about_hosts = [] if self._host_questions is None else self._host_questions.taken()
-        result = Result(
-            returncode=-signal.SIGKILL,
-            stdout=exchange.text("stdout"),
-            stderr=exchange.text("stderr"),
-            duration=0,
-            killed_by=killed_by,
-            violations=[*exchange.violations, *about_hosts, *self._answers.denied],
-            confined=process.worker.is_confined,
-        )
-        if exchange.answer is not None:
-            return replace(result, **outcome(*exchange.answer))
-        if self._closed:
-            error = Error("KeyboardInterrupt", "the session was closed")
-            return replace(result, killed_by="interrupt", error=error)
-        if exchange.was_killed and killed_by in KILLED:
-            kind, message = KILLED[killed_by]
-            lost = f"its process was killed: {self._ways()}"
-            end = "it was undone" if exchange.was_undone else lost
-            return replace(result, error=Error(kind, f"{message}: {end}"))
-        status = -signal.SIGKILL if process.status is None else process.status
-        killed_by = killed_by or process.worker.limit_of(status)
-        how = how_ended(status)
-        kind, message = KILLED.get(killed_by or "", ("SystemExit", "the step ended its process"))
-        error = Error(kind, f"{message} ({how}): {self._ways()}")
-        return replace(result, returncode=status, killed_by=killed_by, error=error)
+        exchanges = self._exchanges
+        if not (exchanges.is_closed or exchanges.is_foreign) and number in self._process.snapshots:
+            with exchanges.free() as process:
+                process.forget(number)
 
 
-def _finish(process: int, held: list[Process], loop: HostLoop) -> None:
+def _finish(process: int, exchanges: Exchanges, loop: HostLoop) -> None:
     # A copy of the host is not the host.
     if os.getpid() == process:
-        held[0].close()
+        exchanges.process.close()
         loop.close()
 
 
-def how_ended(status: int) -> str:
-    return f"exit status {status}" if status >= 0 else f"signal {-status}"
-
-
-def _unpacked(body: memoryview) -> Any:
+@contextlib.contextmanager
+def _well_formed(what: str) -> Iterator[None]:
+    """Read what the process gave: errors of many classes say that it is not ours."""
     try:
-        return unpack(body)
+        yield
     except Exception as error:
-        raise SandboxError(f"the session's process gave a malformed answer: {error}") from None
+        raise SandboxError(f"the session's process gave a malformed {what}: {error}") from None

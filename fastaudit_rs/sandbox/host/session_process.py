@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...sessions.errors import ProcessEnded
 from ...sessions.pieces import NAMES
 from ..wire import Job, Malformed, decode, encode, receive, send
 from . import copies
@@ -158,9 +159,28 @@ class Process:
             send(self.worker.control, words)
 
     def has_ended(self) -> bool:
-        while self.status is None and _readable(self.worker.control.fileno(), 0):
-            self.hear()
+        """True if it has ended; what is left of it is settled then."""
+        if self.status is None:
+            while self.status is None and _readable(self.worker.control.fileno(), 0):
+                self.hear()
+            if self.status is not None:
+                self.settle()
         return self.status is not None
+
+    def check(self) -> None:
+        """Raise unless it runs."""
+        if self.has_ended():
+            how = how_ended(self.status or 0)
+            raise ProcessEnded(f"the session's process has ended ({how}): {self.ways()}")
+
+    def ways(self) -> str:
+        """The ways on without it, in words."""
+        ways = ["reset() starts another"]
+        if self.copies:
+            ways.append("undo() goes back")
+        if self.snapshots:
+            ways.append("restore() to a snapshot")
+        return ", ".join(ways)
 
     def hear(self) -> None:
         """Read what the worker says; it has something to say, or is gone."""
@@ -279,6 +299,10 @@ class Process:
     def close(self) -> None:
         self.end()
         self.release()
+
+
+def how_ended(status: int) -> str:
+    return f"exit status {status}" if status >= 0 else f"signal {-status}"
 
 
 def _readable(descriptor: int, deadline: float) -> bool:

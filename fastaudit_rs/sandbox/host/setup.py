@@ -2,7 +2,6 @@
 
 import contextlib
 import fnmatch
-import importlib
 import os
 import pickle
 import shutil
@@ -10,26 +9,24 @@ import site
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ... import Network, Policy, _landlock
 from ..._native import _governing
 from ...confined import USERS, needed
-from ...sessions.errors import SandboxError
 from ..limits import Limits
-from . import copies, network as sandbox_network, older
+from . import cgroup, copies, network as sandbox_network, older
 from .calls import MODULES
+from .causes import counts_processes
 from .metadata import Metadata
+from .policies import as_written, asked_by_others, bound, resolved, with_places, without_http
 from .process import Confinement, Worker
-from .runner import CancelToken, SandboxConfig
+from .runner import SandboxConfig
 
 if TYPE_CHECKING:
-    from ..secrets import Secret
     from .egress.proxy import Proxy
     from .egress.secrets import Secrets
 
@@ -55,17 +52,12 @@ GIVEN = {"PYTHONDONTWRITEBYTECODE": "1"}
 #: more than they use.
 RESERVED = 4
 
-CONFINE = ("require", "prefer", "audit")
-
-#: What the error for a system that cannot confine a sandbox says to authors of Python code.
-PREFER = "; confine='prefer' runs without it"
-
 
 class Setup:
     def __init__(self, config: SandboxConfig) -> None:
         self.config = config
         policy, approvable, directory = config.policy, config.approvable, str(config.directory)
-        held = policy if approvable is None else bound(policy, approvable)
+        held = bound(policy, approvable)
         #: The places that it depends on, but for those that are the same for all.
         self._named = (*(held.write or ()), *(held.read or ()), *held.block, *config.path)
         more = [*config.path]
@@ -76,9 +68,9 @@ class Setup:
         self._secrets: Secrets | None = None
         #: True if the host carries the connections.
         self.is_carried = config.kernel is not None and sandbox_network.is_carried(
-            held.network, has_secrets=bool(config.secrets), asks=held.network != policy.network
+            policy.network, held.network, has_secrets=bool(config.secrets)
         )
-        if self.is_carried and (config.secrets or _http(held)):
+        if self.is_carried and (config.secrets or sandbox_network.has_http(held.network)):
             from .egress import secrets as egress_secrets
 
             more.append(str(bundle))
@@ -89,19 +81,19 @@ class Setup:
         self._approvable: tuple[bool | Network, bool | Network] | None = None
         if self.is_carried and approvable is not None and held.network != policy.network:
             self._approvable = policy.network, approvable.network
-        written = _as_written(policy, directory)
+        written = as_written(policy, directory)
         if self.is_carried:
-            policy, held = map(_without_http, (policy, held))
-        self.policy = _with(policy, more, directory)
+            policy, held = map(without_http, (policy, held))
+        self.policy = with_places(policy, more, directory)
         #: The policy of a guard whose host is asked about other hosts, by the proxy: it knows their
         #: names, and sees what native code and programs connect to.
         self._asking = self.policy
         if self._approvable is not None:
-            network = _asked_by_others(policy.network, held.network)
+            network = asked_by_others(policy.network, held.network)
             self._asking = self.policy.replace(network=network)
         self.word("sandbox", written)
         #: The policy that the kernel holds: answers may open more than the guard lets through.
-        self._held = self.policy if approvable is None else _with(held, more, directory)
+        self._held = self.policy if approvable is None else with_places(held, more, directory)
         self._closed = False
         self.begin_anew()
         copies.note(self)
@@ -185,6 +177,46 @@ class Setup:
         sockets = sandbox_network.sockets(policy.network)
         return tuple(map(_identity, (*self._named, str(self.config.directory), *sockets)))
 
+    def rings(self) -> dict[str, str]:
+        """Return the rings that hold each field and each limit; see `Sandbox.explain`."""
+        config = self.config
+        in_docker = config.in_container
+        outer = "container" if in_docker else "kernel"
+        is_held = in_docker or config.kernel is not None
+        both = f"guard and {outer}" if is_held else "guard"
+        network = config.policy.network
+        if isinstance(network, bool):
+            of_network = both
+        elif in_docker or not is_held:
+            of_network = "guard"
+        elif self.is_carried:
+            # The kernel lets nothing be reached, and the host connects.
+            of_network = "guard, kernel and host"
+        else:
+            # For blocked hosts with names the kernel knows the ports alone.
+            has_names = sandbox_network.reachable(network).has_names
+            of_network = "guard, and kernel for ports" if has_names else both
+        told = dict.fromkeys(("write", "read", "block", "network", "other_processes"), both)
+        told["network"] = of_network
+        if not in_docker and is_held:
+            told |= older.rings()
+        if not existing(config.policy.block):
+            told["block"] = "guard"
+        fields = ("protect", "max_bytes", "commands", "env", "imports", "import_allow", "threads")
+        told |= dict.fromkeys((*fields, "native", "unknown_events"), "guard")
+        own = ("wall_seconds", "disk", "output")
+        limits = dict.fromkeys(own, "host") | {"cpu_seconds": "process"}
+        by_the_outer = ("memory", "cpu_percent", "processes", "open_files")
+        limits |= dict.fromkeys(by_the_outer, outer)
+        if not in_docker and not cgroup.are_there():
+            limits["memory"] = "kernel, each process by itself"
+        if not in_docker and not cgroup.are_there("cpu"):
+            limits["cpu_percent"] = "host, each core by itself" if is_held else "nothing"
+        if not is_held:
+            counted = "kernel, with all of its user's" if counts_processes() else "nothing"
+            limits["processes"] = counted
+        return told | limits | {"privileges": outer if is_held else "nothing"}
+
     def _options(self, limits: Limits) -> dict[str, Any]:
         """Return what the kernel is to hold, as `sandlock` takes it, with these limits."""
         policy = self._held
@@ -227,205 +259,6 @@ class Setup:
             "env": {**env, "HOME": home, "TMPDIR": home},
             "no_coredump": True,
         }
-
-
-class Workers:
-    """Workers that are started as they are needed. So many of them wait for the next runs."""
-
-    def __init__(self, setup: Setup, preload: Sequence[str] = (), most: int = 1) -> None:
-        self._setup = setup
-        self._preload = preload
-        self._most = most
-        #: True if no more are started.
-        self.closed = False
-        self.begin_anew()
-        copies.note(self)
-
-    def begin_anew(self) -> None:
-        self._lock = threading.Lock()
-        self._idle: list[tuple[Worker, Hashable]] = []
-
-    @contextlib.contextmanager
-    def worker(self, cancel: CancelToken) -> Iterator[Worker]:
-        found = self._next() or self._started()
-        yield found[0]
-        self._keep(*found)
-
-    def start(self) -> None:
-        self._keep(*self._started())
-
-    def _started(self) -> tuple[Worker, Hashable]:
-        if self.closed:
-            raise RuntimeError("the pool is closed")
-        key = self._setup.state()
-        return self._setup.start(self._preload), key
-
-    def _next(self) -> tuple[Worker, Hashable] | None:
-        """Take one that waits; one from another state is stale."""
-        key = self._setup.state()
-        while True:
-            with self._lock:
-                if not self._idle:
-                    return None
-                worker, of_state = self._idle.pop(0)
-            if of_state == key and worker.is_alive:
-                return worker, key
-            worker.end()
-
-    def _keep(self, worker: Worker, key: Hashable) -> None:
-        with self._lock:
-            if worker.is_alive and len(self._idle) < self._most and not self.closed:
-                self._idle.append((worker, key))
-                return
-        worker.end()
-
-    def close(self) -> None:
-        with self._lock:
-            self.closed = True
-            idle, self._idle = self._idle, []
-        for worker, _ in idle:
-            worker.end()
-
-
-#: Gives an idle worker for a run.
-WorkerSource = Callable[[CancelToken], AbstractContextManager[Worker]]
-
-
-def bound(policy: Policy, up_to: Policy) -> Policy:
-    """The policy that the kernel holds where answers may open what another policy allows.
-
-    Places that the policy blocks stay blocked.
-    """
-    changes: dict[str, Any] = {"network": _bound_network(policy.network, up_to.network)}
-    changes["write"] = _either(policy.write, up_to.write)
-    if policy.read is not None and up_to.read is not None:
-        changes["read"] = [*policy.read, *up_to.read]
-    changes["commands"] = _both(policy.commands, up_to.commands)
-    return policy.replace(**changes)
-
-
-def _http(policy: Policy) -> tuple[str, ...]:
-    return policy.network.http if isinstance(policy.network, Network) else ()
-
-
-def _without_http(policy: Policy) -> Policy:
-    network = policy.network
-    if not isinstance(network, Network) or not network.http:
-        return policy
-    _, fields = network.__getnewargs_ex__()
-    return policy.replace(network=Network(**{**fields, "http": ()}))
-
-
-def _bound_network(own: bool | Network, more: bool | Network) -> bool | Network:
-    if own is True or more is False:
-        return own
-    if more is True:
-        # Rules, too: the host carries it, and asks before it connects.
-        more = Network(listen=True, unix=None)
-    if own is False:
-        return more
-    return Network(
-        hosts=_either(own.hosts, more.hosts),
-        block=own.block,
-        ports=_either(own.ports, more.ports),
-        listen=_both(own.listen, more.listen),
-        unix=_either(own.unix, more.unix),
-        lookup=own.lookup or more.lookup,
-        max_connections=own.max_connections,
-        http=_either(own.http, more.http) or (),
-    )
-
-
-def _asked_by_others(own: bool | Network, held: bool | Network) -> bool | Network:
-    """The rules of a guard that lets pass what others ask about: the hosts to connect to."""
-    assert isinstance(held, Network)
-    _, fields = held.__getnewargs_ex__()
-    kept = own if isinstance(own, Network) else Network(listen=own)
-    changes = {name: getattr(kept, name) for name in ("listen", "unix", "max_connections")}
-    return Network(**fields | changes)
-
-
-def _either(own: Iterable[Any] | None, more: Iterable[Any] | None) -> list[Any] | None:
-    return None if own is None or more is None else list(dict.fromkeys([*own, *more]))
-
-
-def _both(own: bool | tuple[str, ...], more: bool | tuple[str, ...]) -> bool | list[str]:
-    if own is True or more is True:
-        return True
-    return [*(own or ()), *(more or ())] or False
-
-
-def check_network(
-    kernel: Any, policy: Policy, approvable: Policy | None, secrets: Sequence["Secret"]
-) -> None:
-    """Check that the host can carry the network of a policy, with its secrets and questions."""
-    network = policy.network
-    held = policy if approvable is None else bound(policy, approvable)
-    is_carried = sandbox_network.is_carried(
-        held.network, has_secrets=bool(secrets), asks=held.network != network
-    )
-    if kernel is not None and is_carried and find_spec("h11") is None:
-        raise SandboxError(
-            "a network that names hosts needs h11: pip install 'fastaudit-rs[sandbox]'"
-        )
-    if kernel is not None and _http(held) and find_spec("trustme") is None:
-        raise SandboxError(
-            "network.http needs trustme, to read requests over TLS: "
-            "pip install 'fastaudit-rs[secrets]'"
-        )
-    if not secrets:
-        return
-    names = [secret.name for secret in secrets]
-    if len({*names}) < len(names):
-        raise ValueError(f"secrets must differ by their names: {', '.join(names)}")
-    if not isinstance(network, Network) or not network.hosts:
-        raise ValueError(
-            "secrets need a policy that names hosts: network=Network(hosts=['api.example.com'])"
-        )
-    if kernel is None:
-        raise SandboxError("secrets need the kernel part, which there is not: confine='require'")
-    if find_spec("trustme") is None:
-        raise SandboxError("secrets need trustme: pip install 'fastaudit-rs[secrets]'")
-
-
-def absolute(policy: Policy, directory: str) -> Policy:
-    """The policy with its places resolved here, where ``"."`` means this directory."""
-
-    def full(path: str) -> str:
-        return directory if os.path.normpath(path) == os.curdir else _full(path)
-
-    policy, network = _mapped(policy, full), policy.network
-    if isinstance(network, Network) and network.unix:
-        _, fields = network.__getnewargs_ex__()
-        unix = [path if path.startswith("@") else full(path) for path in network.unix]
-        policy = policy.replace(network=Network(**{**fields, "unix": unix}))
-    return policy
-
-
-def _mapped(policy: Policy, change: Callable[[str], str]) -> Policy:
-    named = {name: getattr(policy, name) for name in ("write", "read", "block")}
-    changes: dict[str, Any] = {
-        name: list(map(change, paths)) for name, paths in named.items() if paths is not None
-    }
-    return policy.replace(**changes)
-
-
-def _full(path: str) -> str:
-    return os.path.realpath(os.path.expanduser(path))
-
-
-def _with(policy: Policy, path: Iterable[str], directory: str) -> Policy:
-    """The policy with the directory to write and read, and modules to read."""
-    if policy.write is not None and directory not in policy.write:
-        policy = policy.replace(write=[*policy.write, directory])
-    if policy.read is not None:
-        policy = policy.replace(read=[directory, *policy.read, *path])
-    return policy
-
-
-def _as_written(policy: Policy, directory: str) -> Policy:
-    """The policy with ``"."`` for the directory, as its host wrote it: hints show it."""
-    return _mapped(policy, lambda path: os.curdir if path == directory else path)
 
 
 def public() -> list[str]:
@@ -475,7 +308,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 def directories(named: Iterable[str | os.PathLike[str]]) -> list[str]:
     if isinstance(named, (str, os.PathLike)):
         raise TypeError(f"path must be directories, not {type(named).__name__}")
-    return [_full(os.fspath(path)) for path in named]
+    return [resolved(os.fspath(path)) for path in named]
 
 
 def environment(named: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
@@ -489,44 +322,3 @@ def environment(named: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
     if isinstance(named, Mapping):
         return passed | {str(name): str(value) for name, value in named.items()}
     return passed | {name: os.environ[name] for name in named if name in os.environ}
-
-
-@contextlib.contextmanager
-def _some_home() -> Iterator[None]:
-    """Have a home directory: `sandlock` asks for one as it is imported, and fails without."""
-    try:
-        Path.home()
-    except RuntimeError:
-        os.environ["HOME"] = "/"
-        try:
-            yield
-        finally:
-            del os.environ["HOME"]
-    else:
-        yield
-
-
-def kernel(confine: str) -> Any:
-    """Return the package `sandlock`, if it and the kernel can do what is needed."""
-    if getattr(sys, "frozen", False):
-        raise SandboxError(
-            "a sandbox starts sys.executable, which is this frozen application itself and "
-            "no Python: use the sandbox from a program that an installed Python runs"
-        )
-    if confine == "audit":
-        return None
-    try:
-        with _some_home():
-            sandlock: Any = importlib.import_module("sandlock")
-    except ImportError:
-        why = (
-            "it needs sandlock, which is for Linux and Python up to 3.14: "
-            "pip install 'fastaudit-rs[sandbox]'"
-        )
-    else:
-        if _landlock.version() > 0:
-            return sandlock
-        why = "this kernel has no Landlock (Linux 5.13), or it is switched off"
-    if confine == "require":
-        raise SandboxError(f"this system cannot confine a sandbox: {why}{PREFER}")
-    return None

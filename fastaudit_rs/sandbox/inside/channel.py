@@ -27,8 +27,9 @@ class HostChannel:
     Each thread that waits for a message reads those of the others too, one thread at a time.
     """
 
-    def __init__(self, connection: _socket.socket) -> None:
-        self._connection = connection
+    def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)
+        self._connection = _socket.socket(fileno=descriptor)
         self._next = 0
         #: True while the main thread runs code of a step: a signal may end it there.
         self.interruptible = False

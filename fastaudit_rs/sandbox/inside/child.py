@@ -2,7 +2,6 @@
 
 import _io
 import _pickle as pickle
-import _socket
 import atexit
 import binascii
 import contextlib
@@ -16,7 +15,6 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import AuditDenied, AuditLog, Policy
@@ -35,7 +33,6 @@ from ..wire import DENIALS, REPORT, Job
 
 if TYPE_CHECKING:
     from ...sessions.shown import Shown
-    from .channel import HostChannel
 
 #: PyCF_ALLOW_TOP_LEVEL_AWAIT and CO_COROUTINE, whose modules take long to import.
 _AWAIT, _COROUTINE = 0x2000, 0x80
@@ -122,22 +119,26 @@ def program(
     if job.cwd is not None:
         os.chdir(job.cwd)
     _reseed()
-    channel = None if asked is None else _channel(asked)
-    ask = None if channel is None or not job.asks else _asking(channel, most)
-    if channel is not None:
-        from .tools import HostTool
+    ask = None
+    if asked is not None:
+        from .channel import HostChannel
+        from .tools import HostTool, asking
 
+        channel = HostChannel(asked)
+        ask = asking(channel, most) if job.asks else None
         names.update((one["name"], HostTool(channel, one)) for one in job.tools)
     _remember_lines(job)
     _import_ahead(job)
     policy.install(monitor_calls=MONITORING, on_denied=tell, on_ask=ask, log=log)
     status, shown = 0, _shown(names) if job.value else None
+    value = None
     try:
         if job.command is not None:
             from .command import start
 
             status = start(job.command)
-        value = None if job.command is not None else _run(job, names)
+        else:
+            value = _run(job, names)
         if shown is not None:
             shown.add(value)
             shown.figures()
@@ -240,19 +241,6 @@ def _log(descriptor: int) -> AuditLog:
     log = AuditLog._of_guest(descriptor)
     os.close(descriptor)
     return log
-
-
-def _channel(descriptor: int) -> "HostChannel":
-    os.set_inheritable(descriptor, False)
-    from .channel import HostChannel
-
-    return HostChannel(_socket.socket(fileno=descriptor))
-
-
-def _asking(channel: "HostChannel", most: Policy | None) -> Callable[[AuditDenied], object]:
-    from .tools import asking
-
-    return asking(channel, most)
 
 
 class _Report:

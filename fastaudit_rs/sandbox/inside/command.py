@@ -23,7 +23,7 @@ def start(command: Command, given: bytes | None = None) -> int:
             words,
             shell=isinstance(words, str),
             cwd=command.cwd,
-            env=None if command.env is None else {**os.environ, **command.env},
+            env={**os.environ, **command.env} if command.env else None,
             input=given,
             check=False,
         )

@@ -1,6 +1,5 @@
 """A process of a sandbox that runs the steps of a session, under its policy."""
 
-import _socket
 import contextlib
 import os
 import sys
@@ -35,8 +34,7 @@ def serve(
 
     It returns the exit status of a process that a step has started, and that comes to its end.
     """
-    os.set_inheritable(descriptor, False)
-    channel = HostChannel(_socket.socket(fileno=descriptor))
+    channel = HostChannel(descriptor)
     session = _Steps(child, channel, names, policy)
     streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
     for stream in streams:
@@ -54,8 +52,10 @@ def serve(
     return session.status
 
 
-def _starting(words: list[Any], given: bytes | None) -> Callable[[], int]:
-    return lambda: start(Command(*words), given)
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
 
 
 def _cut(data: memoryview, size: int) -> tuple[memoryview, bytes]:
@@ -125,9 +125,7 @@ class _Steps:
 
     def _copied(self, host: int, number: int) -> bool:
         """Make a copy that waits. False in the copy, as it goes on."""
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
+        _flush()
         self._forget_ended()
         try:
             process = self._child.copy(self._channel.fileno(), host)
@@ -175,15 +173,14 @@ class _Steps:
                 if head["command"] is None:
                     outcome = self._steps.outcome(text, head["step"])
                 else:
-                    outcome = self._steps.ended(_starting(head["command"], stdin))
+                    command = Command(*head["command"])
+                    outcome = self._steps.ended(lambda: start(command, stdin))
             finally:
                 self._channel.interruptible = False
         except KeyboardInterrupt:
             # It came when the step was over.
             outcome.error = outcome.error or Error("KeyboardInterrupt", "")
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
+        _flush()
         if self.log is not None:
             self.log.flush()
         if not self._channel.is_here:

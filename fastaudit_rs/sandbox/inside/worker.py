@@ -81,7 +81,7 @@ def main(control: _socket.socket) -> NoReturn:
 
 
 def _hold(children: _Children, policy: Policy, held: KernelPart) -> None:
-    """Put them on this process, and on those that it starts, for good."""
+    """Put limits and the kernel's part of a policy on this process and all that it starts."""
     for number, most in held.limits.items():
         _, greatest = resource.getrlimit(number)
         if greatest != resource.RLIM_INFINITY:

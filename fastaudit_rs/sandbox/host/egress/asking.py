@@ -1,11 +1,10 @@
-"""HostQuestions about hosts that a policy does not allow, and that answers of the host may open.
+"""Questions about hosts that a policy does not allow, and that answers of the host may open.
 
 The host words them: they are about what the code connects to, whatever it is that connects. The
 thread that waits for a run or a step asks them; the proxy waits for the answers.
 """
 
 import threading
-from collections import deque
 from concurrent.futures import Future
 from typing import Any
 
@@ -71,11 +70,12 @@ class HostQuestion:
 
 
 class HostQuestions:
-    """Those of a run or a session."""
+    """The questions of a run or a session."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[HostQuestion] = deque()
+        #: The questions without an answer, and whether somebody was asked.
+        self._waiting: dict[HostQuestion, bool] = {}
         self._is_open = False
         #: The answers that hold for others.
         self._kept: dict[tuple[str, int], bool] = {}
@@ -89,7 +89,7 @@ class HostQuestions:
         """Take none any more, and deny what waits."""
         with self._lock:
             self._is_open = False
-            waiting, self._waiting = self._waiting, deque()
+            waiting = [*self._waiting]
         for question in waiting:
             self.answer(question, None)
 
@@ -97,29 +97,30 @@ class HostQuestions:
         question = HostQuestion(host, port, rule)
         with self._lock:
             kept = self._kept.get((host, port))
-            is_asked = kept is None and self._is_open and len(self._waiting) < WAITING
-            if is_asked:
-                self._waiting.append(question)
-        if not is_asked:
-            question.future.set_result(kept is True)
+            if kept is None and self._is_open and len(self._waiting) < WAITING:
+                self._waiting[question] = False
+                return question.future
+        question.future.set_result(kept is True)
         return question.future
 
     def take(self) -> HostQuestion | None:
         """Return the next question that no answer is there for."""
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    return None
-                question = self._waiting.popleft()
+        with self._lock:
+            for question in [each for each, is_asked in self._waiting.items() if not is_asked]:
                 kept = self._kept.get((question.host, question.port))
-            if kept is None:
-                return question
-            question.future.set_result(kept)
+                if kept is None:
+                    self._waiting[question] = True
+                    return question
+                del self._waiting[question]
+                question.future.set_result(kept)
+        return None
 
     def answer(self, question: HostQuestion, given: object) -> None:
-        """Answer as for a guard; see ``docs/hosts.md``."""
+        """Answer as for a guard; see ``docs/hosts.md``. The first answer counts."""
         is_allowed = given is True or (type(given) is str and given in OPENING)
         with self._lock:
+            if self._waiting.pop(question, None) is None:
+                return
             if type(given) is str and given in KEPT:
                 self._kept[question.host, question.port] = is_allowed
             if not is_allowed and len(self._denied) < DENIALS:

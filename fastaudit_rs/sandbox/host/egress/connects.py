@@ -14,7 +14,8 @@ import sys
 from typing import Any
 
 from ...._native import _descriptor_of
-from .log import DOMAIN, Log, Wanted
+from ..network import DOMAIN
+from .log import Log, Wanted
 from .proxy import Proxy
 from .rules import LOCAL, LOOPBACK, Address, address_of
 
@@ -144,7 +145,7 @@ def _destination(told: bytes) -> tuple[int, Address, int] | None:
 
 @contextlib.contextmanager
 def _taken(thread: int, number: int) -> Any:
-    """A socket of the process of a thread. It is one with that one: so are its options."""
+    """A descriptor of ours for a socket of a thread's process; both share its options."""
     descriptor = _descriptor_of(thread, number & 0x7FFFFFFF)
     blocks = os.get_blocking(descriptor)
     try:

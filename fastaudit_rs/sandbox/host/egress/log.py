@@ -127,9 +127,6 @@ class Log:
 
 # The connections of a sandbox that are on the way to the proxy, and where they are to lead.
 
-#: The port of name servers: RFC 1035.
-DOMAIN = 53
-
 #: The connections that may wait to be taken up; more than these could stop the host.
 WAITING = 64
 

@@ -10,15 +10,17 @@ from typing import Any
 
 from .... import Network
 from .. import copies
+from ..network import DOMAIN
 from . import beginnings
 from .asking import Approvable
 from .beginnings import FirstLine, Protocol
 from .http import HttpExchange
-from .log import DOMAIN, Log, WaitingConnection, Wanted
+from .log import Log, WaitingConnection, Wanted
 from .rules import (
     BLOCK,
     FIRST,
     HTTP,
+    LOOPBACK,
     MALFORMED,
     NO_ERROR,
     NO_SUCH_NAME,
@@ -30,8 +32,6 @@ from .rules import (
 )
 from .secrets import Secrets, Swap
 from .stream import IDLE, PIECE, ByteStream, Denied, OpenedStream, connected, tunnel, why
-
-HERE = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 
 #: The time that a client has to speak first, in seconds: in some protocols the server does.
 SILENCE = 0.5
@@ -59,10 +59,10 @@ class Proxy:
         self.waiting = WaitingConnection()
         self.places: dict[int, tuple[str, int]] = {}
         listeners: list[socket.socket] = []
-        for family, address in HERE.items():
+        for family, address in zip((socket.AF_INET, socket.AF_INET6), LOOPBACK, strict=True):
             # Without IPv6 there is none.
             with contextlib.suppress(OSError):
-                listener = socket.create_server((address, 0), family=family, backlog=1024)
+                listener = socket.create_server((str(address), 0), family=family, backlog=1024)
                 listeners.append(listener)
                 self.places[family] = listener.getsockname()[:2]
         self._tasks: dict[Log, set[asyncio.Task[Any]]] = {}

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from .... import Network, Policy
-from ..network import has_name
+from ..network import has_name, replaced
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -35,9 +35,7 @@ class Rules:
 
     def __init__(self, network: Network) -> None:
         # Connections are counted elsewhere: those of several processes.
-        _, fields = network.__getnewargs_ex__()
-        fields |= {"max_connections": None, "http": ()}
-        self._policy = Policy(network=Network(**fields))
+        self._policy = Policy(network=replaced(network, max_connections=None, http=()))
         self._requests = Policy(network=Network(http=network.http))
         #: The names that are allowed as such, and not by a wildcard.
         self._named = {
@@ -53,7 +51,7 @@ class Rules:
         return self._rule("socket.getaddrinfo", name, None, 0, 0, 0)
 
     def of_name(self, name: str, port: int) -> str | None:
-        """A guard, which `Policy.explain` asks, looks the name up: nothing here waits for that."""
+        """A host by its name. `Policy.explain` would look it up, and nothing here may wait."""
         with contextlib.suppress(ValueError):
             return self.of_address(address_of(name), port)
         return self._policy._name_rule(name, port)
@@ -63,7 +61,6 @@ class Rules:
         return self.of_address(address, port) if name is None else self.of_name(name, port)
 
     def of_address(self, address: Address, port: int) -> str | None:
-        """An address that code gave."""
         rule = self._of(address, port)
         if rule is not None and rule != BLOCK and address.is_loopback:
             return self.of_name(LOCAL, port)
