@@ -4,6 +4,7 @@ Those of the loop's own executor are the host's: `asyncio.to_thread` waits where
 """
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import os
@@ -11,6 +12,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
+
+from ._waiting import works_for
 
 Result = TypeVar("Result")
 
@@ -47,10 +50,24 @@ def apart(work: Callable[[], Result], name: str) -> "Future[Result]":
 
 
 async def in_thread(function: Callable[..., Result], *args: Any, **options: Any) -> Result:
-    """Call a function in a thread of ours, in the caller's context, as `asyncio.to_thread` does."""
+    """Call a function in a thread of ours, in a copy of the caller's context.
+
+    Cancelling this waits for its end. What is made there for a loop, such as an ``on_ask`` that is
+    a coroutine function, is made for this one.
+    """
     context = contextvars.copy_context()
+    context.run(works_for.set, asyncio.get_running_loop())
     call = functools.partial(context.run, function, *args, **options)
-    return await asyncio.wrap_future(submit(call))
+    work = asyncio.wrap_future(submit(call))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()
+        raise
 
 
 def _begin_anew() -> None:

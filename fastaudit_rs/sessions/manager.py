@@ -11,13 +11,14 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from .._keywords import checked
+from .._threads import in_thread
 from ..results import Result
 from .arguments import count, seconds
 from .base import Closing, Session, Tools
 from .pieces import Output
 from .queued import QueuedSession, Shut, log
 from .store import Store
-from .turns import Turns, in_thread
+from .turns import Turns
 
 #: The seconds between two interrupts of steps that run as the manager is closed.
 AGAIN = 0.1
@@ -252,12 +253,6 @@ class SessionManager(Closing):
         if failed is not None:
             raise failed
 
-    async def __aenter__(self) -> "SessionManager":
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await in_thread(self.close)
-
     # A session, from the first use of its key.
 
     def _one(self, key: str) -> QueuedSession:
@@ -328,7 +323,7 @@ class SessionManager(Closing):
 
     async def _async_settle(self, key: str, one: QueuedSession) -> None:
         if one.session is None or (self._room is not None and self._room.is_wanted):
-            await in_thread(partial(self._settle, key, one))
+            await in_thread(self._settle, key, one)
 
     def _make_room(self) -> None:
         """Save and close sessions that nobody uses, as long as there is no room for another one."""
@@ -395,7 +390,7 @@ class _Room(Turns):
     async def wait_async(self, turn: "Future[None]") -> None:
         try:
             if not turn.done():
-                await in_thread(partial(self._make, turn))
+                await in_thread(self._make, turn)
         except BaseException:
             self.drop(turn)
             raise

@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
+from .._threads import in_thread
 from ..results import WAYS, Error, Result
 from .base import Session
 from .errors import ProcessEnded, SandboxError
 from .record import MAGIC, read
 from .store import Store
-from .turns import Turns, in_thread
+from .turns import Turns
 
 #: Opens a session: a session itself, or a context manager that gives one, and closes it.
 Opens = Callable[[], AbstractContextManager[Session]]
@@ -129,7 +129,7 @@ class QueuedSession:
         try:
             ran = await session.arun(code, **options)
         except SandboxError as error:
-            failed = await in_thread(partial(self._failed, error))
+            failed = await in_thread(self._failed, error)
             ran = failed or await session.arun(code, **options)
         return for_models(ran)
 

@@ -4,14 +4,8 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
-from typing import TypeVar
-
-from .. import _threads
-from .._waiting import works_for
-
-T = TypeVar("T")
 
 
 class Turns:
@@ -100,24 +94,3 @@ class Turns:
             yield
         finally:
             self.end()
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Call a function in a thread. Cancelling this waits for its end."""
-    loop = asyncio.get_running_loop()
-
-    def there() -> T:
-        # A context of its own.
-        works_for.set(loop)
-        return work()
-
-    task = asyncio.ensure_future(_threads.in_thread(there))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()
-        raise
