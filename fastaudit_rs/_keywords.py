@@ -1,9 +1,12 @@
-"""Wrong keywords of a function: the error names the nearest one."""
+"""Keywords of functions: wrong ones are errors that name the nearest, and twins have the same."""
 
 import functools
+import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -14,17 +17,46 @@ def checked(name: str) -> Callable[[T], T]:
         if isinstance(plain, type):
             setattr(plain, "__init__", decorate(vars(plain)["__init__"]))  # noqa: B010 - as mypy asks
             return plain
-        code = plain.__code__
-        names = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+        return _checked(name, plain, plain)
 
-        @functools.wraps(plain)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            for wrong in kwargs.keys() - names:
-                from ._near import unknown
+    return decorate
 
-                raise TypeError(unknown(name, wrong, plain))
-            return plain(*args, **kwargs)
 
+def twin(name: str, of: Callable[P, object]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """Make a decorator of a function that takes the arguments of another one, and hands them on."""
+
+    def decorate(plain: Any) -> Any:
+        call = _checked(name, plain, of)
+        given = inspect.signature(plain).return_annotation
+        call.__signature__ = inspect.signature(of).replace(return_annotation=given)
+        call.__annotations__ = {**of.__annotations__, "return": given}
         return call
 
     return decorate
+
+
+def _checked(name: str, plain: Any, described: Any) -> Any:
+    code = inspect.unwrap(described).__code__
+    names = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+    def check(kwargs: dict[str, Any]) -> None:
+        for wrong in kwargs.keys() - names:
+            from ._near import unknown
+
+            raise TypeError(unknown(name, wrong, described))
+
+    if inspect.iscoroutinefunction(plain):
+
+        @functools.wraps(plain)
+        async def acall(*args: Any, **kwargs: Any) -> Any:
+            check(kwargs)
+            return await plain(*args, **kwargs)
+
+        return acall
+
+    @functools.wraps(plain)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        check(kwargs)
+        return plain(*args, **kwargs)
+
+    return call

@@ -4,15 +4,16 @@ The interface is the same in this process (`Policy.session`) and in a sandbox (`
 """
 
 import asyncio
+import contextlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar
 
 from .. import AuditDenied
 from .._answers import Answer
-from .._keywords import checked
+from .._keywords import checked, twin
 from .._threads import in_thread
 from ..pending import Granted, Pending
 from ..results import Restart, Result
@@ -67,9 +68,9 @@ class StepRequest:
     def __init__(
         self,
         code: str,
-        variables: Mapping[str, object] | None,
-        tools: Tools | None,
-        timeout: float | None,
+        variables: Mapping[str, object] | None = None,
+        tools: Tools | None = None,
+        timeout: float | None = None,
         stdin: str | bytes | None = None,
     ) -> None:
         self.code = text_of(code)
@@ -164,24 +165,16 @@ class Session(Closing):
         self, request: StepRequest, on_output: Callable[[Output], object] | None = None
     ) -> Result: ...
 
-    @checked("Session.run")
+    @twin("Session.run", run)
     async def arun(
-        self,
-        code: str,
-        *,
-        variables: _Variables = None,
-        tools: _Tools = None,
-        timeout: float | None = None,
-        stdin: str | bytes | None = None,
-        on_output: _OnOutput = None,
+        self, code: str, *, on_output: Callable[[Output], object] | None = None, **given: Any
     ) -> Result:
         """Run a step as `run` does, without stopping the event loop. Cancelling it interrupts it.
 
         Tools that are coroutine functions, and ``on_output``, run in this event loop.
         """
         heard = InLoop(self.interrupt, listener(on_output))
-        request = StepRequest(code, variables, tools, timeout, stdin)
-        ran = await self._arun(request, heard.tell)
+        ran = await self._arun(StepRequest(code, **given), heard.tell)
         await heard.end()
         return self._with_losses(ran)
 
@@ -254,27 +247,14 @@ class Session(Closing):
             >>> if ran.pending is not None:
             ...     ran = session.answer(ran.pending.id, "once")
         """
-        request = self._answered(pending, answer, tools, timeout)
-        try:
-            return self._run(request[0])
-        finally:
-            self._keep_waiting(*request)
+        with self._answered(pending, answer, tools=tools, timeout=timeout) as request:
+            return self._with_losses(self._run(request))
 
-    @checked("Session.answer")
-    async def aanswer(
-        self,
-        pending: str,
-        answer: Answer,
-        *,
-        tools: Tools | None = None,
-        timeout: float | None = None,
-    ) -> Result:
+    @twin("Session.answer", answer)
+    async def aanswer(self, pending: str, answer: Answer, **given: Any) -> Result:
         """Do the same as `answer` without stopping the event loop."""
-        request = self._answered(pending, answer, tools, timeout)
-        try:
-            return await self._arun(request[0])
-        finally:
-            self._keep_waiting(*request)
+        with self._answered(pending, answer, **given) as request:
+            return self._with_losses(await self._arun(request))
 
     def allow(self, denied: AuditDenied, answer: Answer = "guard") -> None:
         """Answer an operation that was denied, for when it is tried again: ``on_ask`` is not asked.
@@ -310,19 +290,18 @@ class Session(Closing):
         """
         self._questions.adopt(pending)
 
-    def _answered(
-        self, pending: str, answer: Answer, tools: Tools | None, timeout: float | None
-    ) -> tuple[StepRequest, Pending]:
-        request = StepRequest("", None, tools, timeout)
+    @contextlib.contextmanager
+    def _answered(self, pending: str, answer: Answer, **given: Any) -> Iterator[StepRequest]:
+        """The step of a question that has its answer; it waits on if the step does not begin."""
+        request = StepRequest("", **given)
         taken = self._questions.take(pending, answer)
         request.code, request.variables = taken.code, taken.variables
-        request.stdin = taken.stdin
-        request.granted = taken.granted
-        return request, taken
-
-    def _keep_waiting(self, request: StepRequest, pending: Pending) -> None:
-        if not request.has_begun:
-            self._questions.put_back(pending)
+        request.stdin, request.granted = taken.stdin, taken.granted
+        try:
+            yield request
+        finally:
+            if not request.has_begun:
+                self._questions.put_back(taken)
 
     @property
     @abstractmethod

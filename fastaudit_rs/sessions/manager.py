@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableM
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
 from functools import partial
+from typing import Any
 
-from .._keywords import checked
+from .._keywords import checked, twin
 from .._threads import in_thread
 from ..results import Result
 from .arguments import count, seconds
@@ -139,29 +140,11 @@ class SessionManager(Closing):
                 on_output=on_output,
             )
 
-    @checked("SessionManager.run")
-    async def arun(
-        self,
-        key: str,
-        code: str,
-        *,
-        variables: Mapping[str, object] | None = None,
-        tools: Tools | None = None,
-        timeout: float | None = None,
-        stdin: str | bytes | None = None,
-        on_output: Callable[[Output], object] | None = None,
-    ) -> Result:
+    @twin("SessionManager.run", run)
+    async def arun(self, key: str, code: str, **given: Any) -> Result:
         """Run a step as `run` does, without stopping the event loop. Cancelling interrupts it."""
         async with self._async_turn(key) as (one, session):
-            return await one.async_step(
-                session,
-                code,
-                variables=variables,
-                tools=tools,
-                timeout=timeout,
-                stdin=stdin,
-                on_output=on_output,
-            )
+            return await one.async_step(session, code, **given)
 
     @contextlib.contextmanager
     def session(self, key: str) -> Iterator[Session]:
