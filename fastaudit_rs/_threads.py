@@ -9,6 +9,7 @@ import contextvars
 import functools
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 from ._waiting import works_for
 
 Result = TypeVar("Result")
+_Self = TypeVar("_Self", bound="Closing")
 
 #: The threads for short work, which never waits for other such work.
 MOST = 32
@@ -68,6 +70,26 @@ async def in_thread(function: Callable[..., Result], *args: Any, **options: Any)
         if not work.cancelled():
             work.exception()
         raise
+
+
+class Closing(ABC):
+    """Closes at the end of a ``with`` statement, and of ``async with``, which stops no loop."""
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    async def __aenter__(self: _Self) -> _Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await in_thread(self.close)
+
+    @abstractmethod
+    def close(self) -> None:
+        """End its processes. It runs nothing any more."""
 
 
 def _begin_anew() -> None:

@@ -5,10 +5,10 @@ from typing import Any
 
 from .. import Policy
 from .._for_model import clean
+from .._threads import Closing
 from ..results import Result
 from ..sandbox.host.sandbox import Sandbox
 from ..sandbox.limits import Limits
-from ..sessions.base import Closing
 from .steps import missing
 
 try:

@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from .. import Policy
 from .._text import valid
-from .._threads import in_thread
+from .._threads import Closing, in_thread
 from ..results import Result
-from ..sessions.base import Closing, Session, Tools
+from ..sessions.arguments import Tools
+from ..sessions.base import Session
 from ..sessions.manager import SessionManager
 from ..sessions.pieces import Output
 from ..sessions.queued import Opens

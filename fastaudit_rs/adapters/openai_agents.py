@@ -8,7 +8,9 @@ from typing import Any
 
 from .. import Policy
 from .._text import printable
-from ..sessions.base import Closing, Session, Tools
+from .._threads import Closing
+from ..sessions.arguments import Tools
+from ..sessions.base import Session
 from .steps import Place, Steps, described, missing
 
 try:

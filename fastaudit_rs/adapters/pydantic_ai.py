@@ -4,7 +4,8 @@ from typing import Any
 
 from .. import Policy
 from .._threads import in_thread
-from ..sessions.base import Session, Tools
+from ..sessions.arguments import Tools
+from ..sessions.base import Session
 from .steps import Place, Steps, check, described, missing, rules_of
 
 try:

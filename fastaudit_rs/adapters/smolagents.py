@@ -10,9 +10,10 @@ from typing import Any
 from .. import Policy
 from .._for_model import readable
 from .._text import valid, written
+from .._threads import Closing
 from ..results import Result, swallowed
 from ..sessions.arguments import seconds
-from ..sessions.base import Closing, Session
+from ..sessions.base import Session
 from .steps import Place, Steps, missing
 
 try:

@@ -17,8 +17,8 @@ from .._threads import in_thread
 from ..results import ModelContent, Result, files_of
 from ..sandbox.host.sandbox import Sandbox
 from ..sandbox.limits import Limits
-from ..sessions.arguments import count, is_async, seconds, tools_of
-from ..sessions.base import Session, Tools
+from ..sessions.arguments import Tools, count, is_async, seconds, tools_of
+from ..sessions.base import Session
 from ..sessions.here import OPTIONS, HereSession
 from ..sessions.queued import Opens, QueuedSession
 from ..sessions.typed import heading, structures

@@ -3,60 +3,35 @@
 The interface is the same in this process (`Policy.session`) and in a sandbox (`Sandbox.session`).
 """
 
-import asyncio
 import contextlib
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn
 
 from .. import AuditDenied
 from .._answers import Answer
 from .._keywords import checked, twin
-from .._threads import in_thread
+from .._threads import Closing
 from ..pending import Granted, Pending
 from ..results import Restart, Result
-from .arguments import input_of, listener, seconds, text_of, tools_of, variables_of
-from .pieces import InLoop, Output
+from .arguments import (
+    GivenTools,
+    OnOutput,
+    Tools,
+    Variables,
+    input_of,
+    listener,
+    seconds,
+    text_of,
+    tools_of,
+    variables_of,
+)
+from .pieces import InLoop, Stream, Tell
 from .questions import Questions
 from .record import MAGIC, Parts, SessionRecord, parts, read
 from .store import Place, fetched, put
-
-_Self = TypeVar("_Self", bound="Closing")
-
-#: The snapshots that a session keeps, unless it is told another number.
-SNAPSHOTS = 8
-
-#: The calls of tools that a step may make, unless it is told another number.
-CALLS = 1000
-
-#: The errors of a session that cannot run a step here or now, and of a snapshot that is no more.
-FOREIGN = "the session is one of another process: make one in this process"
-BUSY = (
-    "the session runs a step already: wait for its end, or call interrupt(); a SessionManager "
-    "queues steps"
-)
-CLOSED = "the snapshot is closed: by its close(), or by reset() of the session"
-
-#: Tools: functions of the host, or tools of other agent packages, that a step may call, by the
-#: names that it calls them by; or a list of those that have names.
-Tools: TypeAlias = Mapping[str, Any] | Sequence[Any]
-
-
-class _OfHost:
-    """Marks a parameter that a model cannot give: it is in no JSON schema."""
-
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> NoReturn:
-        from pydantic_core import PydanticOmit
-
-        raise PydanticOmit
-
-
-#: Arguments of a step that a host gives, and no model that calls `Session.run` as a tool.
-_Variables: TypeAlias = Annotated[Mapping[str, object] | None, _OfHost()]
-_Tools: TypeAlias = Annotated[Tools | None, _OfHost()]
-_OnOutput: TypeAlias = Annotated[Callable[[Output], object] | None, _OfHost()]
 
 
 class StepRequest:
@@ -83,26 +58,6 @@ class StepRequest:
         self.stdin = None if stdin is None else input_of(stdin)
 
 
-class Closing(ABC):
-    """Closes at the end of a ``with`` statement, and of ``async with``, which stops no loop."""
-
-    def __enter__(self: _Self) -> _Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    async def __aenter__(self: _Self) -> _Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await in_thread(self.close)
-
-    @abstractmethod
-    def close(self) -> None:
-        """End its processes. It runs nothing any more."""
-
-
 class Session(Closing):
     """Steps of code that share names, imports and a working directory."""
 
@@ -121,11 +76,11 @@ class Session(Closing):
         self,
         code: str,
         *,
-        variables: _Variables = None,
-        tools: _Tools = None,
+        variables: Variables = None,
+        tools: GivenTools = None,
         timeout: float | None = None,
         stdin: str | bytes | None = None,
-        on_output: _OnOutput = None,
+        on_output: OnOutput = None,
     ) -> Result:
         r"""Run a step, and wait for its end.
 
@@ -161,14 +116,10 @@ class Session(Closing):
         return self._with_losses(self._run(request, listener(on_output)))
 
     @abstractmethod
-    def _run(
-        self, request: StepRequest, on_output: Callable[[Output], object] | None = None
-    ) -> Result: ...
+    def _run(self, request: StepRequest, on_output: Tell | None = None) -> Result: ...
 
     @twin("Session.run", run)
-    async def arun(
-        self, code: str, *, on_output: Callable[[Output], object] | None = None, **given: Any
-    ) -> Result:
+    async def arun(self, code: str, *, on_output: Tell | None = None, **given: Any) -> Result:
         """Run a step as `run` does, without stopping the event loop. Cancelling it interrupts it.
 
         Tools that are coroutine functions, and ``on_output``, run in this event loop.
@@ -182,21 +133,21 @@ class Session(Closing):
     async def _arun(
         self,
         request: StepRequest,
-        on_output: Callable[[Output], object] | None = None,
+        on_output: Tell | None = None,
         stopped: threading.Event | None = None,
     ) -> Result:
-        """Run a step; `stopped` is set where it is to be interrupted before it has begun too."""
+        """Run a step; `stopped` interrupts it also where it has not begun."""
 
     @checked("Session.run")
     def stream(
         self,
         code: str,
         *,
-        variables: _Variables = None,
-        tools: _Tools = None,
+        variables: Variables = None,
+        tools: GivenTools = None,
         timeout: float | None = None,
         stdin: str | bytes | None = None,
-    ) -> "Stream":
+    ) -> Stream:
         """Run a step as `arun` does, and have its output as it comes.
 
         Example:
@@ -206,7 +157,12 @@ class Session(Closing):
             ...         print(output.name, output.text)
             ...     return stream.result
         """
-        return Stream(self, StepRequest(code, variables, tools, timeout, stdin))
+        request = StepRequest(code, variables, tools, timeout, stdin)
+
+        async def run(tell: Tell, stopped: threading.Event) -> Result:
+            return self._with_losses(await self._arun(request, tell, stopped))
+
+        return Stream(run, self.interrupt)
 
     @property
     def pending(self) -> list[Pending]:
@@ -329,15 +285,7 @@ class Session(Closing):
 
     @abstractmethod
     def _read_file(self, name: str, max_bytes: int) -> bytes:
-        """Read a file that a step has changed, by its name in `Result.changed`.
-
-        No link is followed, and nothing is opened that is no regular file.
-
-        Raises:
-            OSError: It cannot be read, or has more bytes than it may.
-            RuntimeError: The session is closed.
-            ValueError: The name leads out of the directory, or through a link.
-        """
+        """Read a file that a step has changed, as `Sandbox.read_file` does."""
 
     def _with_losses(self, ran: Result) -> Result:
         """The result of a step, which tells what was lost before it."""
@@ -428,8 +376,8 @@ class Session(Closing):
         """Write a record of the names, which any session can `load`: after this process has ended.
 
         It has data, arrays and frames by value, and imports, functions and classes by the source
-        of the statements that made them, as long as they hold what these made. Files, threads,
-        instances of such classes and the like are lost, as are the working directory and tools.
+        of the statements that made them. Files, threads, instances of such classes and the like
+        are lost, as are the working directory and tools.
 
         Args:
             to: The path of a file; or a store, a mutable mapping from ids to bytes such as
@@ -479,10 +427,6 @@ class Session(Closing):
         self._restarted = "restored", told.lost
         return told
 
-    def _has_ended(self) -> bool:
-        """True if its process has ended: it goes on after `undo`, `load` or `reset`."""
-        return False
-
     @abstractmethod
     def _saved(self) -> bytes:
         """The body of a record; the side that runs the code makes it."""
@@ -490,6 +434,10 @@ class Session(Closing):
     @abstractmethod
     def _loaded(self, body: bytes) -> dict[str, str]:
         """Give names what a record has; return what is lost."""
+
+    def _has_ended(self) -> bool:
+        """True if its process has ended: it goes on after `undo`, `load` or `reset`."""
+        return False
 
     def _number_of(self, snapshot: object) -> int:
         if not isinstance(snapshot, Snapshot):
@@ -515,71 +463,6 @@ class Session(Closing):
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("a session cannot be pickled or copied: save(to) keeps what load() needs")
-
-
-class Stream(AsyncIterator[Output]):
-    """The output of a step as it comes; its result at the end.
-
-    The step begins when the first of it is asked for.
-    """
-
-    def __init__(self, session: Session, request: StepRequest) -> None:
-        self._session = session
-        self._request = request
-        self._stopped = threading.Event()
-        self._queue: asyncio.Queue[Output | None] = asyncio.Queue()
-        self._task: asyncio.Task[Result] | None = None
-
-    def __aiter__(self) -> "Stream":
-        return self
-
-    async def __anext__(self) -> Output:
-        if self._task is None:
-            self._task = self._begun()
-        try:
-            output = await self._queue.get()
-        except asyncio.CancelledError:
-            self._task.cancel()
-            raise
-        if output is not None:
-            return output
-        # Whoever asks once more gets no more.
-        self._queue.put_nowait(None)
-        self._task.result()
-        raise StopAsyncIteration
-
-    def _begun(self) -> "asyncio.Task[Result]":
-        loop = asyncio.get_running_loop()
-
-        def tell(output: Output) -> None:
-            loop.call_soon_threadsafe(self._queue.put_nowait, output)
-
-        session = self._session
-
-        async def run() -> Result:
-            return session._with_losses(await session._arun(self._request, tell, self._stopped))
-
-        task = loop.create_task(run())
-        task.add_done_callback(lambda _: self._queue.put_nowait(None))
-        return task
-
-    @property
-    def result(self) -> Result:
-        """The result of the step.
-
-        Raises:
-            RuntimeError: It has not ended yet.
-        """
-        if self._task is None or not self._task.done():
-            raise RuntimeError("the step has not ended yet: read its output to the end first")
-        return self._task.result()
-
-    async def aclose(self) -> None:
-        """Interrupt the step if it still runs, and wait for its end."""
-        if self._task is not None and not self._task.done():
-            self._stopped.set()
-            self._session.interrupt()
-            await asyncio.wait([self._task])
 
 
 class Snapshot:

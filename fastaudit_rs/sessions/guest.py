@@ -19,7 +19,7 @@ from ..results import Error, Result
 from . import step
 from .forms import NotData, message, told
 from .output import Capture
-from .pieces import Output
+from .pieces import Output, Tell
 from .questions import StepQuestions, Thinking
 from .values import unpack
 
@@ -339,7 +339,7 @@ def wait(
     guest: Guest,
     job: StepJob,
     signs: "SimpleQueue[Output | None]",
-    on_output: Callable[[Output], object] | None = None,
+    on_output: Tell | None = None,
 ) -> None:
     """Wait for a job's end, and tell of the output that comes among the signs to look."""
     with waits_here():

@@ -21,22 +21,25 @@ from ..approvals import Approvals
 from ..pending import PENDING
 from ..results import Result
 from . import step
-from .arguments import count, id_of, identifier, is_async, parts_in, seconds, size, tools_of
-from .base import (
-    BUSY,
+from .arguments import (
     CALLS,
-    CLOSED,
-    FOREIGN,
     SNAPSHOTS,
-    Session,
-    Snapshot,
-    StepRequest,
     Tools,
+    count,
+    id_of,
+    identifier,
+    is_async,
+    parts_in,
+    seconds,
+    size,
+    tools_of,
 )
+from .base import Session, Snapshot, StepRequest
 from .coroutines import Caller, Coroutines
+from .errors import BUSY, CLOSED, FOREIGN
 from .guest import Guest, Running, StepJob, awaited, wait
 from .output import Capture, of_host
-from .pieces import Lines, Output
+from .pieces import Lines, Output, Tell
 from .questions import Questions, StepEnds, StepQuestions, asking, settled
 from .state import StepQueue
 from .tool_values import Budget
@@ -204,7 +207,7 @@ class HereSession(Session):
         given: tuple[dict[str, Any], dict[str, Any]],
         notify: Callable[[], object],
         serve: Callable[[Coroutines], object],
-        on_output: Callable[[Output], object] | None = None,
+        on_output: Tell | None = None,
     ) -> Running:
         """Start a step: `notify` is called at its end, `serve` has coroutines served meanwhile.
 
@@ -268,9 +271,7 @@ class HereSession(Session):
                 )
             raise RuntimeError(BUSY)
 
-    def _run(
-        self, request: StepRequest, on_output: Callable[[Output], object] | None = None
-    ) -> Result:
+    def _run(self, request: StepRequest, on_output: Tell | None = None) -> Result:
         given = self._given(request)
         signs: SimpleQueue[Output | None] = SimpleQueue()
         guest = self._guest
@@ -304,7 +305,7 @@ class HereSession(Session):
     async def _arun(
         self,
         request: StepRequest,
-        on_output: Callable[[Output], object] | None = None,
+        on_output: Tell | None = None,
         stopped: threading.Event | None = None,
     ) -> Result:
         given = self._given(request)

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 from .._keywords import checked, twin
-from .._threads import in_thread
+from .._threads import Closing, in_thread
 from ..results import Result
-from .arguments import count, seconds
-from .base import Closing, Session, Tools
-from .pieces import Output
+from .arguments import Tools, count, seconds
+from .base import Session
+from .pieces import Tell
 from .queued import QueuedSession, Shut, log
 from .store import Store
 from .turns import Turns
@@ -118,7 +118,7 @@ class SessionManager(Closing):
         tools: Tools | None = None,
         timeout: float | None = None,
         stdin: str | bytes | None = None,
-        on_output: Callable[[Output], object] | None = None,
+        on_output: Tell | None = None,
     ) -> Result:
         """Run a step in the session of a key as `Session.run` does, after those asked for before.
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ... import AuditDenied, Policy
 from ..._keywords import checked
-from ..._threads import in_thread
+from ..._threads import Closing, in_thread
 from ...results import Result
-from ...sessions.arguments import count, policy_of
-from ...sessions.base import CALLS, SNAPSHOTS, Closing, Tools
+from ...sessions.arguments import CALLS, SNAPSHOTS, Tools, count, policy_of
 from ..install import Install, install_of
 from ..limits import Limits
 from ..secrets import Secret, secrets_of

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ... import AuditLog, Policy
 from ..._keywords import checked
+from ..._threads import Closing
 from ...results import Result
-from ...sessions.arguments import input_of, seconds, tools_of, variables_of
-from ...sessions.base import Closing, Tools
+from ...sessions.arguments import Tools, input_of, seconds, tools_of, variables_of
 from ..limits import Limits
 from ..secrets import Secret
 from ..wire import Command, Job

@@ -20,8 +20,7 @@ from ..._keywords import checked
 from ..._rules import rules_for_model
 from ..._threads import apart, in_thread
 from ...results import Result
-from ...sessions.arguments import policy_of
-from ...sessions.base import CALLS, SNAPSHOTS, Tools
+from ...sessions.arguments import CALLS, SNAPSHOTS, Tools, policy_of
 from ..install import Install, install_of
 from ..limits import Limits
 from ..secrets import Secret, secrets_of

@@ -16,18 +16,10 @@ from ... import AuditDenied
 from ..._rules import rules_for_model
 from ..._waiting import is_loop_here
 from ...results import Error, Result
-from ...sessions.arguments import count, id_of, identifier, is_async, seconds, tools_of
-from ...sessions.base import (
-    BUSY,
-    CLOSED,
-    FOREIGN,
-    Session,
-    Snapshot,
-    StepRequest,
-    Tools,
-)
+from ...sessions.arguments import Tools, count, id_of, identifier, is_async, seconds, tools_of
+from ...sessions.base import Session, Snapshot, StepRequest
 from ...sessions.coroutines import HostLoop
-from ...sessions.errors import ProcessEnded, SandboxError
+from ...sessions.errors import BUSY, CLOSED, FOREIGN, ProcessEnded, SandboxError
 from ...sessions.pieces import Output, Pieces
 from ...sessions.questions import Questions, asking, asking_async, settled
 from ...sessions.record import parts, reasons
