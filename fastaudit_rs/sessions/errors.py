@@ -15,4 +15,8 @@ BUSY = (
     "the session runs a step already: wait for its end, or call interrupt(); a SessionManager "
     "queues steps"
 )
+GIVEN_UP = (
+    "a step that could not be interrupted still runs: wait for its end, or call reset(), which "
+    "leaves it its thread and starts another"
+)
 CLOSED = "the snapshot is closed: by its close(), or by reset() of the session"

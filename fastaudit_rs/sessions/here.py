@@ -36,17 +36,15 @@ from .arguments import (
 )
 from .base import Session, Snapshot, StepRequest
 from .coroutines import Caller, Coroutines
-from .errors import BUSY, CLOSED, FOREIGN
-from .guest import Guest, Running, StepJob, awaited, wait
+from .errors import BUSY, CLOSED, FOREIGN, GIVEN_UP
+from .guest import Guest, StepJob
 from .output import Capture, of_host
 from .pieces import Lines, Output, Tell
 from .questions import Questions, StepEnds, StepQuestions, asking, settled
+from .running import Denials, Running, awaited, changes_from_now, wait
 from .state import StepQueue
 from .tool_values import Budget
 from .values import unpack
-
-#: The denials of a step that are told, as in the log of a guard.
-TOLD = 1000
 
 #: The seconds that work between steps may take: packing a value, finalizers of objects.
 BETWEEN = 30.0
@@ -93,7 +91,7 @@ class HereSession(Session):
         self._snapshots = itertools.count()
         self._budget = Budget(count("calls", calls, 1))
         self._caller = Caller()
-        self._denials = denials = _Denials()
+        self._denials = denials = Denials()
 
         def note(error: AuditDenied) -> None:
             denials.note(error)
@@ -121,7 +119,7 @@ class HereSession(Session):
         self._coroutines: Coroutines | None = None
         self._is_closed = False
         self._process = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._name = f"fastaudit_rs session {next(_numbers)}"
         self._tools = self._made(tools)
         self._begin()
@@ -129,7 +127,7 @@ class HereSession(Session):
     def _begin(self) -> None:
         is_here = self._perms._in_force if self._policy.threads != "deny" else None
         self._guest = Guest(self._perms, self._directory, Capture(self._most, is_here), self._name)
-        self._steps = StepQueue(self._policy, self._tools, self._most)
+        self._steps = StepQueue(self._policy, self._tools, self._most, self._directory)
         self._end = weakref.finalize(self, _end, self._guest, self._steps)
         self._end.atexit = False
 
@@ -196,8 +194,7 @@ class HereSession(Session):
 
     def _given(self, request: StepRequest) -> tuple[dict[str, Any], dict[str, Any]]:
         """The variables and the tools of a step that may begin now."""
-        with self._lock:
-            self._check()
+        self._check()
         packed = request.variables
         return unpack(packed, own=True) if packed else {}, self._made(request.tools)
 
@@ -237,39 +234,19 @@ class HereSession(Session):
             job = StepJob(work, notify, limit, thinking=asked.thinking)
             guest.output.on_full = lambda: job.stop("output")
             guest.output.lines = on_output and Lines(on_output, guest.interrupts)
-            changes = self._changes_from_now()
+            changes = changes_from_now(self._changes)
             denied = self._denials.begin()
             guest.start(job)
             return Running(guest, job, changes, denied, asked)
 
-    def _changes_from_now(self) -> Callable[[], list[str]]:
-        """Return a function that tells which files changed in the directory meanwhile."""
-        directory = self._changes
-        if directory is None:
-            return list
-        first = directory.begin()
-
-        def changed() -> list[str]:
-            found: list[str] = []
-            # The session may be closed.
-            with contextlib.suppress(RuntimeError):
-                found = directory.end(first)
-            return found
-
-        return changed
-
     def _check(self) -> None:
-        if self._is_closed:
-            raise RuntimeError("the session is closed")
-        if os.getpid() != self._process:
-            raise RuntimeError(FOREIGN)
-        if self._guest.job is not None:
-            if self._guest.is_given_up:
-                raise RuntimeError(
-                    "a step that could not be interrupted still runs: wait for its end, or call "
-                    "reset(), which leaves it its thread and starts another"
-                )
-            raise RuntimeError(BUSY)
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError("the session is closed")
+            if os.getpid() != self._process:
+                raise RuntimeError(FOREIGN)
+            if self._guest.job is not None:
+                raise RuntimeError(GIVEN_UP if self._guest.is_given_up else BUSY)
 
     def _run(self, request: StepRequest, on_output: Tell | None = None) -> Result:
         given = self._given(request)
@@ -366,7 +343,7 @@ class HereSession(Session):
             self._end.detach()
             _end(guest, steps, is_left=True)
             self._begin()
-            self._guest.first = self._steps.going_on(steps, self._directory)
+            self._guest.first = self._steps.going_on(steps)
 
     def interrupt(self) -> bool:
         job = self._guest.job
@@ -397,14 +374,12 @@ class HereSession(Session):
     def undo(self) -> None:
         steps = self._steps
         if steps.before is None:
-            with self._lock:
-                self._check()
+            self._check()
             raise RuntimeError("there is no step to undo: one alone can be undone, once")
-        self._between(lambda: steps.undo(self._directory))
+        self._between(steps.undo)
 
     def snapshot(self) -> Snapshot:
-        with self._lock:
-            self._check()
+        self._check()
         steps, number = self._steps, next(self._snapshots)
         self._check_room(len(steps.snapshots))
         self._between(lambda: steps.keep(number))
@@ -412,11 +387,10 @@ class HereSession(Session):
 
     def restore(self, snapshot: Snapshot) -> None:
         number, steps = self._number_of(snapshot), self._steps
-        with self._lock:
-            self._check()
+        self._check()
         if number not in steps.snapshots:
             raise RuntimeError(CLOSED)
-        self._between(lambda: steps.restore(number, self._directory))
+        self._between(lambda: steps.restore(number))
 
     def _drop(self, number: int) -> None:
         steps = self._steps
@@ -445,8 +419,7 @@ class HereSession(Session):
         steps, guest = self._steps, self._guest
         if guest.job is None:
             with contextlib.suppress(RuntimeError):
-                directory = self._directory
-                self._between(lambda: steps.reset(directory))
+                self._between(steps.reset)
                 guest.begin_again()
         if guest.job is not None:
             self._end()
@@ -500,29 +473,9 @@ def _current() -> str:
         raise FileNotFoundError(error.errno, why) from None
 
 
-class _Denials:
-    """The denials of the step that runs, as data that need no guard to be read."""
-
-    def __init__(self) -> None:
-        self._now: list[_native._Denial] = []
-
-    def begin(self) -> Callable[[], list[AuditDenied]]:
-        """Begin a step; return a function that tells its denials."""
-        now: list[_native._Denial] = []
-        self._now = now
-        return lambda: [denial.exception() for denial in now[:]]
-
-    def note(self, error: AuditDenied) -> None:
-        """Note a denial before the code has it, which may change it."""
-        if len(self._now) < TOLD:
-            self._now.append(error._denial)
-
-
 def _end(guest: Guest, steps: StepQueue, is_left: bool = False) -> None:
     """End a session: what its steps made goes in its own thread, under its guard."""
     if guest.job is not None:
         # It may never end.
         guest.output.close()
-    below = guest.directory
-    work = steps.leave if is_left else lambda: steps.end(below)
-    guest.end(work, guest.output.close)
+    guest.end(steps.leave if is_left else steps.end, guest.output.close)
