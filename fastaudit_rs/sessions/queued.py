@@ -143,8 +143,12 @@ class QueuedSession:
                 self._room.wait(self._room.ask())
                 self._has_room = True
             session = self.open()
-            with self._used():
+            turn = self._begin()
+            try:
                 yield session
+            finally:
+                if self._ended(turn):
+                    self._settle()
 
     @contextlib.asynccontextmanager
     async def async_turn(self) -> AsyncIterator[Session]:
@@ -175,15 +179,6 @@ class QueuedSession:
     def is_mine(self) -> bool:
         """True if this is called in a turn, maybe by a tool."""
         return any(turn.of is self for turn in _turns.get())
-
-    @contextlib.contextmanager
-    def _used(self) -> Iterator[None]:
-        turn = self._begin()
-        try:
-            yield
-        finally:
-            if self._ended(turn):
-                self._settle()
 
     def _begin(self) -> _Turn:
         turn = _Turn(self)
@@ -274,27 +269,30 @@ class QueuedSession:
                 self._end()
             return
         try:
-            self.save()
+            self._save()
         except Exception as error:
             log.warning("the session %r is not saved: %s", self._key, error)
 
-    def save(self) -> None:
+    def _save(self, is_last: bool = False) -> None:
         """Save it, if there is a store and it is open."""
-        if self._store is not None and self.session is not None and not self._is_saved:
-            self._store[self._key] = MAGIC + self.session._saved()
-            self._is_saved = True
+        if self._store is None or self.session is None or self._is_saved:
+            return
+        try:
+            if is_last and self.session._has_ended():
+                return
+            body = self.session._saved()
+        except Exception as error:
+            if not is_last:
+                raise
+            # It is the code's fault, and nobody else waits for it.
+            log.warning("the session %r is closed without being saved: %s", self._key, error)
+            return
+        self._store[self._key] = MAGIC + body
+        self._is_saved = True
 
     def shut(self) -> None:
         """Save and close it, for good. It stays open if the store refuses."""
-        if self._store is not None and self.session is not None and not self._is_saved:
-            try:
-                body = b"" if self.session._has_ended() else self.session._saved()
-            except Exception as error:
-                # It is the code's fault, and nobody else waits for it.
-                log.warning("the session %r is closed without being saved: %s", self._key, error)
-                body = b""
-            if body:
-                self._store[self._key] = MAGIC + body
+        self._save(is_last=True)
         self.closed, self.is_shut = self.closed or "the session is closed", True
         self._end()
 
