@@ -362,6 +362,7 @@ def _choice(values: list[Any], pick: Callable[[Any], Any], schema: Json) -> Read
 _PACKAGES = {
     "numpy": ("ndarray",),
     "pandas": ("DataFrame", "Series", "Index", "Timestamp", "Timedelta"),
+    "polars": ("DataFrame", "Series"),
     "PIL.Image": ("Image",),
 }
 

@@ -87,7 +87,7 @@ class Session(Closing):
         Args:
             code: Python code; ``await`` may stand at its top level.
             variables: Values for names of the step, and of those after it: data, dates, decimals,
-                paths, arrays of numpy, frames of pandas, images of Pillow. They are copied.
+                paths, arrays of numpy, frames of pandas and polars, images. They are copied.
             tools: Functions of the host, by name or in a list, for this step and those after it,
                 besides those of the session. They run with the host's rights, and get what their
                 annotations name, made of what the code passes by value.
