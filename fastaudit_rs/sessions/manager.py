@@ -6,9 +6,10 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import AbstractContextManager
 from functools import partial
+from math import inf
 from typing import Any
 
 from .._keywords import checked, twin
@@ -83,7 +84,7 @@ class SessionManager(Closing):
         self._make = make
         self._store, self._autosave = store, bool(autosave)
         self._idle = seconds("idle_seconds", idle_seconds)
-        self._most = None if max_sessions is None else count("max_sessions", max_sessions, 1)
+        self._most = inf if max_sessions is None else count("max_sessions", max_sessions, 1)
         self._is_closed = False
         self._begin()
 
@@ -93,7 +94,14 @@ class SessionManager(Closing):
         self._of: dict[str, QueuedSession] = {}
         #: The keys of the last sessions that were closed: the model thinks that they go on.
         self._was_open: dict[str, bool] = {}
-        self._room = None if self._most is None else _Room(self._most, self)
+        of = weakref.ref(self)
+
+        def make_room() -> None:
+            if (manager := of()) is not None:
+                manager._make_room()
+
+        #: The room for open sessions.
+        self._room = Turns(self._most, make_room)
         #: Set to have the thread look that closes what is idle.
         self._wake = threading.Event()
         self._watches = False
@@ -298,19 +306,19 @@ class SessionManager(Closing):
             one.closed, one.is_shut = one.closed or "the session is closed", True
             self._forget(key, one)
             one.turns.end()
-        if self._room is not None and self._room.is_wanted:
+        if self._room.is_wanted:
             try:
                 self._make_room()
             except Exception as error:
                 log.warning("a session is not closed, as it cannot be saved: %s", error)
 
     async def _async_settle(self, key: str, one: QueuedSession) -> None:
-        if one.session is None or (self._room is not None and self._room.is_wanted):
+        if one.session is None or self._room.is_wanted:
             await in_thread(self._settle, key, one)
 
     def _make_room(self) -> None:
         """Save and close sessions that nobody uses, as long as there is no room for another one."""
-        while self._room is not None and self._room.is_wanted:
+        while self._room.is_wanted:
             with self._lock:
                 every = sorted(self._of.items(), key=lambda item: item[1].last_used)
             if not any(self._has_shut(key, one) for key, one in every):
@@ -353,36 +361,6 @@ class SessionManager(Closing):
             # One in use is idle at the earliest after that time.
             since = (now if one.turns.are_taken else one.last_used for one in self._of.values())
             return max(min(since) + idle - now, LEAST)
-
-
-class _Room(Turns):
-    """The room for open sessions: who asks for more has idle ones closed."""
-
-    def __init__(self, most: int, manager: SessionManager) -> None:
-        super().__init__(most)
-        self._manager = weakref.ref(manager)
-
-    def wait(self, turn: "Future[None]") -> None:
-        try:
-            self._make(turn)
-        except BaseException:
-            self.drop(turn)
-            raise
-        super().wait(turn)
-
-    async def wait_async(self, turn: "Future[None]") -> None:
-        try:
-            if not turn.done():
-                await in_thread(self._make, turn)
-        except BaseException:
-            self.drop(turn)
-            raise
-        await super().wait_async(turn)
-
-    def _make(self, turn: "Future[None]") -> None:
-        manager = self._manager()
-        if not turn.done() and manager is not None:
-            manager._make_room()
 
 
 def _watch(of: "weakref.ref[SessionManager]", wake: threading.Event) -> None:

@@ -93,7 +93,7 @@ class QueuedSession:
         self.is_shut = False
         self._opens = opens
         self._key, self._store, self._autosave = key, store, autosave
-        self._room = room
+        self._room = room or Turns()
         self._has_room = False
         self._ends = contextlib.ExitStack()
         self._opening = threading.Lock()
@@ -139,8 +139,8 @@ class QueuedSession:
         self._check()
         with self.turns.turn():
             self._check()
-            if self._room is not None and not self._has_room:
-                self._room.wait(self._room.ask())
+            if not self._has_room:
+                self._room.take()
                 self._has_room = True
             session = self.open()
             turn = self._begin()
@@ -156,8 +156,8 @@ class QueuedSession:
         self._check()
         async with self.turns.async_turn():
             self._check()
-            if self._room is not None and not self._has_room:
-                await self._room.wait_async(self._room.ask())
+            if not self._has_room:
+                await self._room.async_take()
                 self._has_room = True
             session = self.session
             if session is None or session._has_ended():
@@ -314,6 +314,6 @@ class QueuedSession:
             self._ends.close()
         finally:
             self.session = None
-            if self._room is not None and self._has_room:
+            if self._has_room:
                 self._has_room = False
                 self._room.end()
