@@ -125,7 +125,7 @@ class SandboxBackend(Closing, BaseSandbox):  # type: ignore[misc,unused-ignore]
         try:
             self._sandbox.write_file(path, data)
         except ValueError:
-            # It is elsewhere: the policy may let the code write there.
+            # The file is outside the directory, where the policy may let code write.
             ran = self._sandbox.run(_WRITE, args=[path], stdin=data)
             return None if ran.success else "permission_denied"
         except OSError as error:

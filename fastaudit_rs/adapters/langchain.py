@@ -102,7 +102,7 @@ class PythonTool(Closing, BaseTool):
         artifact = as_data(ran, session)
         call = _call.get()
         if found.is_error and call is not None:
-            # An error that is raised instead has no artifact.
+            # Raising an error instead would lose the artifact.
             content = ToolMessage(
                 content, tool_call_id=call, name=self.name, status="error", artifact=artifact
             )

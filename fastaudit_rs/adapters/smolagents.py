@@ -175,7 +175,7 @@ class GuardedExecutor(Closing, PythonExecutor):  # type: ignore[misc]
 
         def final_answer(*args: Any, **kwargs: Any) -> None:
             self._answers.append(_shown(answer(*args, **kwargs)))
-            # Code that catches the exception is ended as one that does not end in time.
+            # Code that catches the interrupt is ended like code that takes too long.
             session.interrupt()
 
         return final_answer

@@ -107,7 +107,7 @@ def _files(ran: Result, session: Session) -> dict[str, str]:
     found: dict[str, str] = {}
     left = ALL_FILES
     for name in files_of(ran):
-        # It is gone, a link, or too large.
+        # The file may be gone, a link, or too large.
         with contextlib.suppress(OSError, RuntimeError, ValueError):
             data = session._read_file(name, min(FILE, left))
             left -= len(data)

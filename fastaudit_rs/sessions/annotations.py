@@ -89,7 +89,7 @@ def reader(annotation: Any) -> Reader | None:
         ImportError: It is one of those that pydantic reads, which is not installed.
     """
     found = _reader(annotation)
-    # Pydantic reads the whole: what runs with the rights of the host does little else.
+    # Pydantic reads all of it: as little as possible runs with the host's rights.
     return _by_pydantic(annotation) if found is not None and found.is_of_host else found
 
 
@@ -124,7 +124,7 @@ def _reader(annotation: Any) -> Reader | None:
     if issubclass(kind, enum.Enum):
         return _enum(kind)
     if issubclass(kind, PurePath):
-        # A path arrives as one of this platform.
+        # Code passes paths of this platform, whatever class the function wants.
         make = lambda value: kind(str(value))  # noqa: E731
         return _instance(kind, "a path", _text_schema("path"), str, type(Path()), make=make)
     return _of_package(kind) or _leaf(annotation)
@@ -174,7 +174,7 @@ def _instance(kind: type, name: str, schema: Json, *given: type, make: Any = Non
 
 def _decimal(value: Any) -> Decimal:
     if isinstance(value, int) and value.bit_length() > 3 * DIGITS:
-        # It takes long to write it in decimal digits.
+        # Writing it in decimal digits takes long.
         raise ValueError(f"a decimal has more than {DIGITS} digits")
     return decimal_of(str(value)) if isinstance(value, (str, float)) else Decimal(value)
 
@@ -383,7 +383,7 @@ def _annotated(annotation: Any) -> Reader | None:
         try:
             return _by_pydantic(annotation)
         except (ImportError, Unknown):
-            # Nobody need know it (PEP 593).
+            # PEP 593 leaves unknown metadata to others.
             pass
     found = _reader(of)
     texts = [one for one in more if isinstance(one, str)]
@@ -399,7 +399,7 @@ def _by_pydantic(annotation: Any) -> Reader:
 
     if not hasattr(pydantic, "TypeAdapter"):
         raise ImportError("pydantic 2 is needed")
-    # It refuses to be told of other classes by one that says so itself.
+    # Classes with a configuration of their own take no other one.
     of_others = pydantic.ConfigDict(arbitrary_types_allowed=True)
     config = None if is_described else of_others
     try:
@@ -418,7 +418,7 @@ def _by_pydantic(annotation: Any) -> Reader:
             raise wrong_class(ValueError, text_of(error, PLACE)) from None
 
     schema: Json = {}
-    # Without one data of Python become it all the same.
+    # Some annotations have no JSON schema, and are read all the same.
     with contextlib.suppress(pydantic.errors.PydanticUserError):
         schema = adapter.json_schema(ref_template="#/$defs/{model}")
     name = _a(getattr(kind, "__name__", "value"))

@@ -194,7 +194,7 @@ def input_of(given: object) -> bytes:
         return given.encode(errors="surrogateescape")
     if isinstance(given, (bytes, bytearray, memoryview)):
         return bytes(given)
-    # `subprocess` takes a file, or a constant for one.
+    # `subprocess` takes a file here, or a constant such as PIPE.
     raise TypeError(
         f"stdin must be str or bytes, not {type(given).__name__}: pass the text, not a file"
     )

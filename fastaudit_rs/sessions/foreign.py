@@ -71,7 +71,7 @@ def _pydantic_ai(tool: Any, name: str) -> Typed:
     schema = dict(tool.function_schema.json_schema)
     kinds = {one.kind for one in inspect.signature(tool.function).parameters.values()}
     if kinds == {inspect.Parameter.VAR_KEYWORD}:
-        # It was made of a schema.
+        # `Tool.from_schema` made it.
         signature = _signature(schema)
         order = list(signature.parameters)
 
@@ -151,7 +151,7 @@ def _signature(schema: Json, order: list[str] | None = None) -> inspect.Signatur
     is_optional = False
     for name in names:
         if not name.isidentifier():
-            # By ``**`` alone.
+            # Code can pass it by ``**`` alone.
             continue
         told = properties[name]
         is_optional |= name not in required

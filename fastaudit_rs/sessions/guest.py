@@ -37,7 +37,7 @@ class StepJob:
     notify: Callable[[], object]
     limit: float | None
     result: Any = None
-    #: An exception for the host, which has nothing of the code's.
+    #: An exception for the host, made anew without objects of the code.
     failed: BaseException | None = None
     #: The reason that the work did not begin.
     refused: OSError | None = None
@@ -108,7 +108,7 @@ class Guest:
         #: The directory to enter: the first one, and that between jobs where threads have none of
         #: their own.
         self._next_directory: str | None = directory
-        #: Work that comes before that of the first job.
+        #: Work to be done before that of the first job.
         self.first: Callable[[], object] | None = None
 
     def start(self, job: StepJob) -> None:
@@ -194,7 +194,7 @@ def _perform(guest: Guest, job: StepJob, has_own: bool) -> None:
             except BaseException as error:
                 job.failed = _for_host(error)
     except OSError as error:
-        # The directory is gone.
+        # The working directory was removed.
         job.refused = error
     except BaseException as error:
         job.failed = _for_host(error)
@@ -263,7 +263,7 @@ def _wake(thread: int) -> None:
     while frame is not None:
         if frame.f_code is _RUN_FOREVER:
             loop = frame.f_locals.get("self")
-            # Types are exact: nothing of a step's own is called here.
+            # Only objects of exact types are used, so that no code of the step runs here.
             if type(loop) is asyncio.SelectorEventLoop:
                 end = vars(loop).get("_csock")
                 if type(end) is socket.socket:

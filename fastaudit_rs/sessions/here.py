@@ -164,7 +164,7 @@ class HereSession(Session):
     def _asking(self, ask: Any, ask_seconds: float | None) -> Any:
         """Return the ``on_ask`` of the session, which may end the step that asks."""
         if type(ask) is Approvals:
-            # The native part takes it apart.
+            # The native part looks into it: it stays what it is, around another function.
             inner = ask.ask and self._asking(ask.ask, ask_seconds)
             return Approvals(ask.path, inner)
         if not callable(ask):
@@ -213,7 +213,7 @@ class HereSession(Session):
         limit = self._timeout if request.timeout is None else request.timeout
         with self._lock:
             self._check()
-            # A step that is refused leaves the tools of the one that runs where they are.
+            # Not before the check: another step may be using them.
             if self._coroutines is not None:
                 serve(self._coroutines)
             self._caller.context = contextvars.copy_context()
@@ -261,7 +261,7 @@ class HereSession(Session):
             running = self._start(request, given, notify, Coroutines.serve_alone, heard)
             wait(running.guest, running.job, signs, on_output)
         except BaseException:
-            # Ctrl-C, maybe as the step was being started: it is raised here, and in the step.
+            # Ctrl-C, maybe while the step was being started: the step gets it too.
             job = guest.job
             if job is not None and job.notify is notify:
                 job.stop("interrupt")
@@ -290,7 +290,7 @@ class HereSession(Session):
         sign = asyncio.Event()
 
         def notify() -> None:
-            # A loop that is closed waits for nothing.
+            # The loop may be closed.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(sign.set)
 
@@ -350,7 +350,7 @@ class HereSession(Session):
         if job is None:
             return False
         job.stop("interrupt")
-        # A step whose tool calls this does nothing after that tool has returned.
+        # At once: the step may do nothing more if one of its tools called this.
         job.interrupt(self._guest)
         return True
 
@@ -444,7 +444,7 @@ class HereSession(Session):
         if job is None or self._guest.is_given_up:
             return
         job.stop("interrupt")
-        # The event loop of an `arun` may be the one of this thread, which ends nothing meanwhile.
+        # Waits for the job itself: an `arun` of it may be in the event loop that this holds up.
         wait(self._guest, job, SimpleQueue())
 
     def _between(self, work: Callable[[], Any]) -> Any:
@@ -456,7 +456,7 @@ class HereSession(Session):
             self._guest.start(job)
         wait(self._guest, job, signs)
         failed = job.failed or job.refused
-        # An interrupt is the code's own, or that of the limit: none of the host's comes here.
+        # A KeyboardInterrupt here comes from the code or from the time limit, not from the host.
         if failed is not None and type(failed) is not KeyboardInterrupt:
             raise failed
         has_no_result = job.result is None and (failed is not None or job.killed_by is not None)
@@ -476,6 +476,6 @@ def _current() -> str:
 def _end(guest: Guest, steps: StepQueue, is_left: bool = False) -> None:
     """End a session: what its steps made goes in its own thread, under its guard."""
     if guest.job is not None:
-        # It may never end.
+        # The step may run for ever.
         guest.output.close()
     guest.end(steps.leave if is_left else steps.end, guest.output.close)

@@ -199,7 +199,7 @@ class SessionManager(Closing):
         if one is not None:
             one.close(f"the session of {key!r} was removed meanwhile")
             if not one.is_mine:
-                # Whoever used it saves nothing any more.
+                # Wait for its user, who might save it afterwards.
                 with one.turns.turn():
                     pass
         if self._store is not None:
@@ -231,7 +231,7 @@ class SessionManager(Closing):
                 continue
             turn = one.turns.ask()
             while not wait([turn], AGAIN).done:
-                # It was being opened, or its step had not begun.
+                # Again, as it may have been opening, or its step about to begin.
                 self.interrupt(key)
             try:
                 one.shut()
@@ -254,7 +254,7 @@ class SessionManager(Closing):
         if self._is_closed:
             raise RuntimeError("the manager is closed")
         if os.getpid() != self._process:
-            # The sessions are those of the process that this one is a copy of.
+            # This is a copy of the process that has the sessions.
             self._begin()
         with self._lock:
             one = self._of.get(key)
@@ -302,7 +302,7 @@ class SessionManager(Closing):
     def _settle(self, key: str, one: QueuedSession) -> None:
         """Make room for those who wait for it, after the use of a session."""
         if one.session is None and one.turns.has_taken():
-            # It could not be opened.
+            # Opening it failed.
             one.closed, one.is_shut = one.closed or "the session is closed", True
             self._forget(key, one)
             one.turns.end()
@@ -358,7 +358,7 @@ class SessionManager(Closing):
             if self._is_closed or not self._of:
                 self._watches = False
                 return None
-            # One in use is idle at the earliest after that time.
+            # A session in use counts as used now.
             since = (now if one.turns.are_taken else one.last_used for one in self._of.values())
             return max(min(since) + idle - now, LEAST)
 

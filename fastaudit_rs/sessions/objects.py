@@ -154,7 +154,7 @@ def _zone_of(form: Any) -> tzinfo | None:
         try:
             return ZoneInfo(name)
         except (KeyError, OSError, ValueError):
-            # There may be no files of zones, or none that may be read.
+            # The system may lack time zone files, or the policy forbid to read them.
             if "offset" not in form:
                 raise ValueError(f"a time zone {name[:50]!r}, which is not known here") from None
     if "offset" not in form:

@@ -89,7 +89,7 @@ class Lines:
             self._told(name)
 
     def _told(self, name: Name) -> None:
-        # The host's function is left whole by an interrupt.
+        # No interrupt of the step breaks off the host's function.
         self._interrupts.hold()
         try:
             held, self._held[name] = self._held[name], []
@@ -113,7 +113,7 @@ class InLoop:
         self._stop = stop
         self._on_output = on_output
         self._loop = asyncio.get_running_loop()
-        # The thread that writes has another.
+        # `on_output` gets the caller's context, not that of the thread that writes.
         self._context = contextvars.copy_context()
         self._failed: BaseException | None = None
 
@@ -174,7 +174,7 @@ class Stream(AsyncIterator[Output]):
             raise
         if output is not None:
             return output
-        # Whoever asks once more gets no more.
+        # Whoever asks again gets the end again.
         self._queue.put_nowait(None)
         self._task.result()
         raise StopAsyncIteration

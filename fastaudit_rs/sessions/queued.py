@@ -22,7 +22,7 @@ from .turns import Turns
 #: Opens a session: a session itself, or a context manager that gives one, and closes it.
 Opens = Callable[[], AbstractContextManager[Session]]
 
-#: Told of what no caller can be told of.
+#: Gets warnings where there is no caller to raise an error to.
 log = logging.getLogger("fastaudit_rs.sessions")
 
 #: The turns that this context has.
@@ -87,7 +87,7 @@ class QueuedSession:
         self.last_used = time.monotonic()
         #: The session, if it is open.
         self.session: Session | None = None
-        #: Why it is of no use any more.
+        #: Why it takes no more steps; empty while it does.
         self.closed = ""
         #: True if it was saved before, and may be opened anew.
         self.is_shut = False
@@ -215,7 +215,7 @@ class QueuedSession:
             self._mend(self.session, is_told=self._has_ended)
             self._has_ended = False
         if self.closed:
-            # Meanwhile.
+            # It was closed while it was opened.
             raise RuntimeError(self.closed)
         return self.session
 
@@ -284,7 +284,7 @@ class QueuedSession:
         except Exception as error:
             if not is_last:
                 raise
-            # It is the code's fault, and nobody else waits for it.
+            # A value of the code fails to be saved: that keeps no session open.
             log.warning("the session %r is closed without being saved: %s", self._key, error)
             return
         self._store[self._key] = MAGIC + body

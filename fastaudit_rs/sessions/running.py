@@ -82,7 +82,7 @@ class Running(NamedTuple):
         killed_by = job.killed_by
         is_at_its_end = outcome.error is None and job.is_done and not job.was_interrupted
         if killed_by is not None and is_at_its_end:
-            # It ended by itself, just before.
+            # It ended by itself just before it was stopped.
             killed_by = killed_by if killed_by == "output" else None
         return Result(
             returncode=outcome.status,

@@ -150,7 +150,7 @@ class StepQueue(step.StepContext):
             self.names.clear()
             self.sources.clear()
             self.definitions = Definitions()
-            # Another session has modules of these names in a directory of its own.
+            # The next session may have other modules of these names.
             self._forget_modules(self._modules)
 
     def _forget_modules(self, first: int) -> None:

@@ -178,7 +178,7 @@ def _reader_of(name: str, parameter: inspect.Parameter) -> Reader | None:
     try:
         if isinstance(annotation, str):
             raise Unknown("its names are not known where the function is defined")
-        # A default is one of its values.
+        # `x: int = None` takes None too.
         is_optional = parameter.default is None
         return reader(Optional[annotation] if is_optional else annotation)  # noqa: UP045
     except ImportError:

@@ -111,7 +111,7 @@ def form_of(packer: Packer, value: Any, place: str, depth: int) -> Any:
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
         if isinstance(value, numpy.generic):
-            # A number of numpy becomes one of Python, if that has such numbers.
+            # A number of numpy becomes one of Python where Python has such numbers.
             if value.dtype.kind in "biufcSU":
                 return packer.form(value.item(), place, depth)
             return _array(packer, numpy.asarray(value), place)
@@ -337,7 +337,7 @@ def _made_column(unpacker: Unpacker, form: Any, is_index: bool = False) -> Any:
     if "texts" in form:
         items = _made_texts(unpacker, form)
     else:
-        # pandas looks for the values of an index by their hashes.
+        # pandas hashes the values of an index.
         items = (
             unpacker.keys(form["items"]) if is_index else list(map(unpacker.value, form["items"]))
         )
