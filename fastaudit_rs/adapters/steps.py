@@ -21,7 +21,7 @@ from ..sessions.arguments import Tools, count, is_async, seconds, tools_of
 from ..sessions.base import Session
 from ..sessions.here import OPTIONS, HereSession
 from ..sessions.queued import Opens, QueuedSession
-from ..sessions.typed import heading, structures
+from ..sessions.typed import heading, structures, summary
 
 #: Where code runs: in this process, under a guard, or in a sandbox, behind the kernel.
 Place = Literal["here", "sandbox"]
@@ -73,7 +73,7 @@ def described(tools: Tools | None, rules: str = "") -> str:
         lines.append("It may call these functions:")
     for name, function in tools_of(tools).items():
         awaited = "await " if is_async(function) else ""
-        text = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
+        text = summary(function)
         lines.append(f"- {awaited}{heading(name, function)}{': ' if text else ''}{text}")
         for part, schema in structures(function).items():
             lines.append(f"  {part}: {json.dumps(schema)}")

@@ -227,6 +227,11 @@ def heading(name: str, function: Callable[..., Any]) -> str:
     return f"{name}{signature.replace(parameters=parameters, return_annotation=returned)}"
 
 
+def summary(function: Any) -> str:
+    """The first paragraph of a function's documentation, in one line."""
+    return (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
+
+
 def structures(function: Any) -> Json:
     """The JSON schemas of the arguments of a function that are mappings with keys of their own."""
     parameters = getattr(function, "schema", {}).get("parameters", {})
