@@ -155,12 +155,11 @@ def displays_told(display: list[dict[str, str | bytes]], value: str) -> str:
 
 def images_of(display: list[dict[str, str | bytes]]) -> tuple[list[bytes], str]:
     """The images that a model gets, and those that it does not, in words."""
-    found = [thing["image/png"] for thing in display if image_of(thing) is not None]
+    found = [image for image in map(image_of, display) if image is not None]
     images: list[bytes] = []
     left_out: list[str] = []
     left = ALL
     for number, image in enumerate(found, 1):
-        assert isinstance(image, bytes)
         size = len(image)
         width, height = (int.from_bytes(image[at : at + 4], "big") for at in (16, 20))
         if max(width, height) > PIXELS:

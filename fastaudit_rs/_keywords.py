@@ -1,9 +1,11 @@
-"""Wrong keywords of a function: the error names the nearest one."""
+"""Keywords of functions: wrong ones are errors that name the nearest, and twins have the same."""
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 #: CO_COROUTINE, whose module takes long to import.
@@ -17,21 +19,49 @@ def checked(name: str) -> Callable[[T], T]:
         if isinstance(plain, type):
             setattr(plain, "__init__", decorate(vars(plain)["__init__"]))  # noqa: B010 - as mypy asks
             return plain
-        code = plain.__code__
-        names = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
-
-        @functools.wraps(plain)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            for wrong in kwargs.keys() - names:
-                from ._near import unknown
-
-                raise TypeError(unknown(name, wrong, plain))
-            return plain(*args, **kwargs)
-
-        @functools.wraps(plain)
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
-            return await call(*args, **kwargs)
-
-        return awaited if code.co_flags & COROUTINE else call
+        return _checked(name, plain, plain)
 
     return decorate
+
+
+def twin(name: str, of: Callable[P, object]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """Make a decorator of a function that takes the arguments of another one, and hands them on."""
+    import inspect
+
+    def decorate(plain: Any) -> Any:
+        call = _checked(name, plain, of)
+        given = inspect.signature(plain).return_annotation
+        call.__signature__ = inspect.signature(of).replace(return_annotation=given)
+        call.__annotations__ = {**of.__annotations__, "return": given}
+        return call
+
+    return decorate
+
+
+def _checked(name: str, plain: Any, described: Any) -> Any:
+    while (inner := getattr(described, "__wrapped__", None)) is not None:
+        described = inner
+    code = described.__code__
+    names = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+    def check(kwargs: dict[str, Any]) -> None:
+        for wrong in kwargs.keys() - names:
+            from ._near import unknown
+
+            raise TypeError(unknown(name, wrong, described))
+
+    if plain.__code__.co_flags & COROUTINE:
+
+        @functools.wraps(plain)
+        async def acall(*args: Any, **kwargs: Any) -> Any:
+            check(kwargs)
+            return await plain(*args, **kwargs)
+
+        return acall
+
+    @functools.wraps(plain)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        check(kwargs)
+        return plain(*args, **kwargs)
+
+    return call

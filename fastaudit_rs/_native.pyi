@@ -14,7 +14,8 @@ from .approvals import Answer, Approvals
 from .calls import TrackedCall
 from .dask import GuardPlugin
 from .denied import AuditDenied
-from .sessions.base import Session, Tools
+from .sessions.arguments import Tools
+from .sessions.base import Session
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Data = TypeVar("_Data")

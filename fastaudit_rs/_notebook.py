@@ -49,7 +49,8 @@ def framed(thing: dict[str, str | bytes]) -> str:
     """A thing that code displayed, as HTML: its own in a frame without scripts."""
     image, markup = image_of(thing), thing.get("text/html")
     if image is not None:
-        return f'<img style="max-width: 100%" src="data:image/png;base64,{image}">'
+        data = base64.b64encode(image).decode()
+        return f'<img style="max-width: 100%" src="data:image/png;base64,{data}">'
     if isinstance(markup, str):
         # Without `allow-scripts` and `allow-same-origin` it is a page that can do nothing.
         return (
@@ -63,12 +64,12 @@ def framed(thing: dict[str, str | bytes]) -> str:
     return block("display", [f"{mime}: {len(data)} bytes" for mime, data in thing.items()])
 
 
-def image_of(thing: dict[str, str | bytes]) -> str | None:
-    """The image of a thing that code displayed, in Base64; ``None`` if it has no such image."""
+def image_of(thing: dict[str, str | bytes]) -> bytes | None:
+    """The image of a thing that code displayed, as PNG; ``None`` if it has none."""
     image = thing.get("image/png")
-    if not isinstance(image, bytes) or not image.startswith(b"\x89PNG\r\n\x1a\n"):
-        return None
-    return base64.b64encode(image).decode()
+    if isinstance(image, bytes) and image.startswith(b"\x89PNG\r\n\x1a\n"):
+        return image
+    return None
 
 
 def block(head: str, texts: Iterable[str]) -> str:

@@ -4,16 +4,21 @@ Those of the loop's own executor are the host's: `asyncio.to_thread` waits where
 """
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
+from ._waiting import works_for
+
 P = ParamSpec("P")
 Result = TypeVar("Result")
+_Self = TypeVar("_Self", bound="Closing")
 
 #: The threads for short work, which never waits for other such work.
 MOST = 32
@@ -48,10 +53,44 @@ def apart(work: Callable[[], Result], name: str) -> "Future[Result]":
 
 
 async def in_thread(function: Callable[..., Result], *args: Any, **options: Any) -> Result:
-    """Call a function in a thread of ours, in the caller's context, as `asyncio.to_thread` does."""
+    """Call a function in a thread of ours, in a copy of the caller's context.
+
+    Cancelling this waits for its end. What is made there for a loop, such as an ``on_ask`` that is
+    a coroutine function, is made for this one.
+    """
     context = contextvars.copy_context()
+    context.run(works_for.set, asyncio.get_running_loop())
     call = functools.partial(context.run, function, *args, **options)
-    return await asyncio.wrap_future(submit(call))
+    work = asyncio.wrap_future(submit(call))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()
+        raise
+
+
+class Closing(ABC):
+    """Closes at the end of a ``with`` statement, and of ``async with``, which stops no loop."""
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    async def __aenter__(self: _Self) -> _Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await in_thread(self.close)
+
+    @abstractmethod
+    def close(self) -> None:
+        """End its processes. It runs nothing any more."""
 
 
 def awaited(function: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Result]]:

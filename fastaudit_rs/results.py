@@ -97,9 +97,9 @@ class Result:
         stderr: The same of standard error.
         duration: The time that it took, in seconds.
         killed_by: The limit that ended it, a name of `Limits`; ``"interrupt"`` for a step that was
-            interrupted; ``None`` if nothing did. If memory has
-            a limit, a process that kills itself by SIGKILL looks like one that hit the limit, and
-            it is ``"memory"`` too if the kernel killed a process that the code started.
+            interrupted; ``None`` if nothing did. If memory has a limit, a process that kills itself
+            by SIGKILL looks like one that hit the limit, and it is ``"memory"`` too if the kernel
+            killed a process that the code started.
         violations: The operations that its policy denied, as the run reported them.
         value: The value of the last expression, if it was asked for: what JSON can hold, else its
             ``repr()``. Of a step: by value, as variables are passed, else its ``repr()``.
@@ -204,12 +204,11 @@ class Result:
                 is left out.
 
         Returns:
-            The parts that there are, each under its name: ``session`` (what it
-            has lost), ``stdout``, ``stderr``, ``value``,
-            ``displayed`` (texts, and images by their numbers), ``error`` (the traceback, without
-            most frames of libraries), ``ended`` (by a limit, or an exit status) and ``denied``:
-            denials with their hints, those that code swallowed. It is what a terminal would show,
-            without colours.
+            The parts that there are, each under its name: ``session`` (what it has lost),
+            ``stdout``, ``stderr``, ``value``, ``displayed`` (texts, and images by their numbers),
+            ``error`` (the traceback, without most frames of libraries), ``ended`` (by a limit, or
+            an exit status), ``denied`` (denials that code swallowed, with their hints) and
+            ``failed requests``. It is what a terminal would show, without colours.
 
         Raises:
             TypeError: ``max_chars`` is no number.

@@ -5,9 +5,11 @@ from typing import Any
 
 from .. import Policy
 from .._for_model import clean
+from .._threads import Closing
 from ..results import Result
 from ..sandbox.host.sandbox import Sandbox
 from ..sandbox.limits import Limits
+from .steps import missing
 
 try:
     from deepagents.backends.protocol import (
@@ -17,9 +19,7 @@ try:
     )
     from deepagents.backends.sandbox import BaseSandbox
 except ImportError as error:
-    raise ImportError(
-        "fastaudit_rs.adapters.deepagents needs deepagents: pip install 'fastaudit-rs[deepagents]'"
-    ) from error
+    raise missing(__name__, "deepagents") from error
 
 #: Runs a command of the shell; Python of the sandbox is `python3` for it. What it leaves running
 #: ends with the run.
@@ -47,7 +47,7 @@ _WRITE = "import sys; open(sys.argv[1], 'wb').write(sys.stdin.buffer.read())"
 MOST, FILE = 100_000, 100_000_000
 
 
-class SandboxBackend(BaseSandbox):  # type: ignore[misc,unused-ignore]
+class SandboxBackend(Closing, BaseSandbox):  # type: ignore[misc,unused-ignore]
     """A backend whose files and commands are in a sandbox: ``create_deep_agent(backend=…)``.
 
     The tools of the agent work in the sandbox's directory, by absolute paths, and by programs: the
@@ -121,17 +121,11 @@ class SandboxBackend(BaseSandbox):  # type: ignore[misc,unused-ignore]
         if self._is_own:
             self._sandbox.close()
 
-    def __enter__(self) -> "SandboxBackend":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def _failed(self, path: str, data: bytes) -> str | None:
         try:
             self._sandbox.write_file(path, data)
         except ValueError:
-            # It is elsewhere: the policy may let the code write there.
+            # The file is outside the directory, where the policy may let code write.
             ran = self._sandbox.run(_WRITE, args=[path], stdin=data)
             return None if ran.success else "permission_denied"
         except OSError as error:

@@ -4,18 +4,18 @@ import base64
 import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from functools import partial
 from typing import Any, Literal
 
 from .. import Policy
 from .._text import valid
+from .._threads import Closing, in_thread
 from ..results import Result
-from ..sessions.base import Session, Tools
+from ..sessions.arguments import Tools
+from ..sessions.base import Session
 from ..sessions.manager import SessionManager
 from ..sessions.pieces import Output
 from ..sessions.queued import Opens
-from ..sessions.turns import in_thread
-from .steps import Place, Steps, as_data, described, opening, rules_of
+from .steps import Place, as_data, described, missing, opening, rules_of
 
 try:
     from langchain_core.messages import ToolMessage
@@ -24,10 +24,7 @@ try:
     from langchain_core.tools.base import ArgsSchema
     from pydantic import BaseModel, Field, PrivateAttr
 except ImportError as error:
-    raise ImportError(
-        "fastaudit_rs.adapters.langchain needs langchain-core: "
-        "pip install 'fastaudit-rs[langchain]'"
-    ) from error
+    raise missing(__name__, "langchain-core") from error
 
 
 #: The id of the call that this context is in.
@@ -49,7 +46,7 @@ class Arguments(BaseModel):
     code: str = Field(description="The Python code.")
 
 
-class PythonTool(BaseTool):
+class PythonTool(Closing, BaseTool):
     """A tool that runs Python in a session; `python_tool` makes it.
 
     The content of its message is `Result.content_for_model`: text, and blocks of images. The
@@ -63,8 +60,9 @@ class PythonTool(BaseTool):
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     #: True if the model gets figures as images.
     images: bool = True
-    _steps: Steps | None = PrivateAttr(None)
-    _sessions: SessionManager | None = PrivateAttr(None)
+    _sessions: SessionManager = PrivateAttr()
+    #: The session of the host's that all threads share, if it was given one.
+    _shared: Session | None = PrivateAttr(None)
     #: Functions that each step gets, if its session is made by a manager of the host's.
     _tools: Tools | None = PrivateAttr(None)
     _ends: contextlib.ExitStack = PrivateAttr(default_factory=contextlib.ExitStack)
@@ -80,21 +78,18 @@ class PythonTool(BaseTool):
             return await super().arun(*args, tool_call_id=tool_call_id, **kwargs)
 
     def _run(self, code: str, config: RunnableConfig) -> tuple[Any, dict[str, Any]]:
-        if self._steps is not None:
-            ran = self._steps.run(code, on_output=self._writer())
-            return self._told(ran, self._steps.session)
-        with self.sessions._turn(thread_of(config)) as (queued, session):
+        with self._sessions._turn(self._key(config)) as (queued, session):
             ran = queued.step(session, code, tools=self._tools, on_output=self._writer())
             return self._told(ran, session)
 
     async def _arun(self, code: str, config: RunnableConfig) -> tuple[Any, dict[str, Any]]:
-        if self._steps is not None:
-            ran = await self._steps.arun(code, self._writer())
-            return await in_thread(partial(self._told, ran, self._steps.session))
-        async with self.sessions._async_turn(thread_of(config)) as (queued, session):
+        async with self._sessions._async_turn(self._key(config)) as (queued, session):
             write = self._writer()
             ran = await queued.async_step(session, code, tools=self._tools, on_output=write)
-            return await in_thread(partial(self._told, ran, session))
+            return await in_thread(self._told, ran, session)
+
+    def _key(self, config: RunnableConfig) -> str:
+        return NO_THREAD if self._shared is not None else thread_of(config)
 
     def _told(self, ran: Result, session: Session) -> tuple[Any, dict[str, Any]]:
         found = ran.content_for_model()
@@ -107,7 +102,7 @@ class PythonTool(BaseTool):
         artifact = as_data(ran, session)
         call = _call.get()
         if found.is_error and call is not None:
-            # An error that is raised instead has no artifact.
+            # Raising an error instead would lose the artifact.
             content = ToolMessage(
                 content, tool_call_id=call, name=self.name, status="error", artifact=artifact
             )
@@ -134,9 +129,9 @@ class PythonTool(BaseTool):
         Raises:
             RuntimeError: Each thread has one of its own: `sessions` has them.
         """
-        if self._steps is None:
+        if self._shared is None:
             raise RuntimeError("each thread has a session of its own: sessions has them")
-        return self._steps.session
+        return self._shared
 
     @property
     def sessions(self) -> SessionManager:
@@ -145,15 +140,9 @@ class PythonTool(BaseTool):
         Raises:
             RuntimeError: All share a session of the host's.
         """
-        if self._sessions is None:
+        if self._shared is not None:
             raise RuntimeError("all threads share the session of the host: session has it")
         return self._sessions
-
-    def __enter__(self) -> "PythonTool":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the sessions that were opened for it."""
@@ -239,9 +228,7 @@ def python_tool(
     tool = PythonTool(name=name, description=description, images=images)
     if tools is not None and not isinstance(policy, SessionManager):
         options["tools"] = tools
-    if isinstance(policy, Session):
-        tool._steps = Steps(policy, place, **options)
-    elif isinstance(policy, SessionManager):
+    if isinstance(policy, SessionManager):
         if options or place != "here":
             raise TypeError("a manager makes its sessions: pass a policy with these options")
         tool._sessions, tool._tools = policy, tools
@@ -249,4 +236,5 @@ def python_tool(
         spare = _Spare(opening(policy, place, **options))
         tool._ends.callback(spare.close)
         tool._sessions = tool._ends.enter_context(SessionManager(spare.open))
+        tool._shared = policy if isinstance(policy, Session) else None
     return tool

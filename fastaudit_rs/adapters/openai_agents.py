@@ -1,6 +1,5 @@
 """A tool for agents of the OpenAI Agents SDK that runs Python in a session."""
 
-import asyncio
 import base64
 import json
 from collections.abc import Mapping
@@ -9,16 +8,15 @@ from typing import Any
 
 from .. import Policy
 from .._text import printable
-from ..sessions.base import Session, Tools
-from .steps import Place, Steps, as_data, described
+from .._threads import Closing
+from ..sessions.arguments import Tools
+from ..sessions.base import Session
+from .steps import Place, Steps, described, missing
 
 try:
     from agents import FunctionTool, ToolOutputImage, ToolOutputText
 except ImportError as error:
-    raise ImportError(
-        "fastaudit_rs.adapters.openai_agents needs openai-agents: "
-        "pip install 'fastaudit-rs[openai-agents]'"
-    ) from error
+    raise missing(__name__, "openai-agents") from error
 
 #: The arguments of the tool, as the strict mode of the service takes them.
 SCHEMA = {
@@ -32,7 +30,7 @@ WRONG = "The arguments must be a JSON object with the text `code` alone, not {}"
 
 
 @dataclass
-class PythonFunctionTool(FunctionTool):  # type: ignore[misc,unused-ignore]
+class PythonFunctionTool(Closing, FunctionTool):  # type: ignore[misc,unused-ignore]
     """A tool that runs Python in a session; `python_tool` makes it.
 
     Its output is `Result.content_for_model`: text, and images. The item of the output has the rest
@@ -45,18 +43,12 @@ class PythonFunctionTool(FunctionTool):  # type: ignore[misc,unused-ignore]
     def session(self) -> Session:
         """The session that code runs in."""
         assert self.steps is not None
-        return self.steps.session
+        return self.steps.opened
 
     def close(self) -> None:
         """Close the session that was opened for it."""
         if self.steps is not None:
             self.steps.close()
-
-    def __enter__(self) -> "PythonFunctionTool":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 def python_tool(
@@ -103,9 +95,7 @@ def python_tool(
         code = _code(arguments)
         if code is None:
             return WRONG.format(printable(arguments[:100]))
-        ran = await steps.arun(code)
-        told[context.tool_call_id] = await asyncio.to_thread(as_data, ran, steps.session)
-        found = ran.content_for_model()
+        found, told[context.tool_call_id] = await steps.told(code)
         if not (images and found.images):
             return found.text
         urls = (f"data:image/png;base64,{base64.b64encode(one).decode()}" for one in found.images)
@@ -116,7 +106,7 @@ def python_tool(
 
     return PythonFunctionTool(
         name=name,
-        description=description or described(tools, steps.session.rules_for_model()),
+        description=description or described(tools, steps.opened.rules_for_model()),
         params_json_schema=SCHEMA,
         on_invoke_tool=run,
         custom_data_extractor=data_of,

@@ -7,7 +7,6 @@ The spans are those of the conventions for tools of models
 
 import contextlib
 import functools
-import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar, cast
@@ -20,6 +19,7 @@ from .. import __version__
 from .._text import printable
 from ..results import Result
 from ..sessions.arguments import is_async
+from ..sessions.typed import summary
 from ..timeline import target_of
 
 #: The names that the semantic conventions have for keys of a line
@@ -189,7 +189,7 @@ def traced(
         >>> session = policy.session(tools={"price": traced(price)})
     """
     called = name or str(getattr(function, "__name__", type(function).__name__))
-    text = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ") or None
+    text = summary(function) or None
     begin = functools.partial(execute_tool, called, description=text, provider=provider)
 
     if is_async(function):

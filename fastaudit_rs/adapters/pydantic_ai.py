@@ -1,20 +1,18 @@
 """A toolset for agents of Pydantic AI with a tool that runs Python in a session."""
 
-import asyncio
 from typing import Any
 
 from .. import Policy
-from ..sessions.base import Session, Tools
-from .steps import Place, Steps, as_data, check, described, rules_of
+from .._threads import in_thread
+from ..sessions.arguments import Tools
+from ..sessions.base import Session
+from .steps import Place, Steps, check, described, missing, rules_of
 
 try:
     from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolReturn
     from pydantic_ai.toolsets import AbstractToolset
 except ImportError as error:
-    raise ImportError(
-        "fastaudit_rs.adapters.pydantic_ai needs pydantic-ai-slim: "
-        "pip install 'fastaudit-rs[pydantic-ai]'"
-    ) from error
+    raise missing(__name__, "pydantic-ai-slim") from error
 
 
 class PythonToolset(FunctionToolset[Any]):
@@ -84,9 +82,7 @@ class PythonToolset(FunctionToolset[Any]):
         """
         if self._steps is None:
             raise RuntimeError("a toolset that is given a policy runs code in a run of an agent")
-        ran = await self._steps.arun(code)
-        found = ran.content_for_model()
-        metadata = await asyncio.to_thread(as_data, ran, self._steps.session)
+        found, metadata = await self._steps.told(code)
         images = [BinaryContent(image, media_type="image/png") for image in found.images]
         answer = [found.text, *images] if images else found.text
         return ToolReturn(return_value=answer, metadata=metadata)
@@ -103,9 +99,9 @@ class _OfRun(PythonToolset):
 
     async def __aenter__(self) -> "_OfRun":
         policy, place, options = self._given
-        self._steps = await asyncio.to_thread(lambda: Steps(policy, place, **options))
+        self._steps = await in_thread(Steps, policy, place, **options)
         return self
 
     async def __aexit__(self, *args: Any) -> None:
         if self._steps is not None:
-            await asyncio.to_thread(self._steps.close)
+            await in_thread(self._steps.close)

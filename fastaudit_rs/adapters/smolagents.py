@@ -10,10 +10,11 @@ from typing import Any
 from .. import Policy
 from .._for_model import readable
 from .._text import valid, written
+from .._threads import Closing
 from ..results import Result, swallowed
 from ..sessions.arguments import seconds
 from ..sessions.base import Session
-from .steps import Place, Steps
+from .steps import Place, Steps, missing
 
 try:
     from PIL import Image  # smolagents needs it.
@@ -31,10 +32,7 @@ try:
         truncate_content,
     )
 except ImportError as error:
-    raise ImportError(
-        "fastaudit_rs.adapters.smolagents needs smolagents 1.24 or newer: "
-        "pip install 'fastaudit-rs[smolagents]'"
-    ) from error
+    raise missing(__name__, "smolagents 1.24 or newer") from error
 
 #: The seconds that a step may take, and the characters that are kept of its output, as of
 #: smolagents' own executor.
@@ -47,7 +45,7 @@ PIXELS = 40_000_000
 _FINAL = "final_answer"
 
 
-class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
+class GuardedExecutor(Closing, PythonExecutor):  # type: ignore[misc]
     r"""Runs an agent's code under a policy: all of Python, and tools with the host's rights.
 
     It is given to an agent, whose ``cleanup()`` closes it: ``CodeAgent(tools, model,
@@ -104,7 +102,7 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
         #: The images of steps that no observation has yet.
         self._images: list[bytes] = []
         #: The names of the code, with ``_print_outputs``, which the agent reads at an error.
-        self.state = State(self._steps.session)
+        self.state = State(self._steps.opened)
 
     def send_variables(self, variables: dict[str, Any]) -> None:
         """Give the code variables: data, arrays and frames.
@@ -129,7 +127,7 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
             InterpreterError: An exception or a limit ended it; the message has a denial's hint.
         """
         self._answers.clear()
-        ran = self._steps.run(_valued(code_action), None, self._tools, self._seconds)
+        ran = self._steps.run(_valued(code_action), tools=self._tools, timeout=self._seconds)
         self._images = ran.content_for_model().images
         logs = truncate_content(_logs(ran), max_length=self._most)
         self.state.printed = PrintContainer().append(logs)
@@ -163,24 +161,21 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
 
     def rules_for_model(self) -> str:
         """What the code may do: ``CodeAgent(..., instructions=executor.rules_for_model())``."""
-        return self._steps.session.rules_for_model()
+        return self._steps.opened.rules_for_model()
 
-    def cleanup(self) -> None:
+    def close(self) -> None:
         """Close the session that was opened here."""
         self._steps.close()
 
-    def __enter__(self) -> "GuardedExecutor":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.cleanup()
+    #: The name by which an agent closes it.
+    cleanup = close
 
     def _final(self, answer: Callable[..., Any]) -> Callable[..., Any]:
-        session = self._steps.session
+        session = self._steps.opened
 
         def final_answer(*args: Any, **kwargs: Any) -> None:
             self._answers.append(_shown(answer(*args, **kwargs)))
-            # Code that catches the exception is ended as one that does not end in time.
+            # Code that catches the interrupt is ended like code that takes too long.
             session.interrupt()
 
         return final_answer

@@ -13,15 +13,15 @@ from .. import Policy
 from .._near import unknown
 from .._rules import rules_for_model
 from .._text import valid_data
-from ..results import Result, files_of
+from .._threads import in_thread
+from ..results import ModelContent, Result, files_of
 from ..sandbox.host.sandbox import Sandbox
 from ..sandbox.limits import Limits
-from ..sessions.arguments import count, is_async, seconds, tools_of
-from ..sessions.base import Session, Tools
+from ..sessions.arguments import Tools, count, is_async, seconds, tools_of
+from ..sessions.base import Session
 from ..sessions.here import OPTIONS, HereSession
-from ..sessions.pieces import Output
 from ..sessions.queued import Opens, QueuedSession
-from ..sessions.typed import heading, structures
+from ..sessions.typed import heading, structures, summary
 
 #: Where code runs: in this process, under a guard, or in a sandbox, behind the kernel.
 Place = Literal["here", "sandbox"]
@@ -34,6 +34,12 @@ error. Names, imports and the working directory last from call to call."""
 
 #: The bytes of a file that a host gets with a result, and those of all its files.
 FILE, ALL_FILES = 1_000_000, 4_000_000
+
+
+def missing(module: str, package: str) -> ImportError:
+    """The error of an adapter whose package is not installed."""
+    extra = module.rpartition(".")[2].replace("_", "-")
+    return ImportError(f"{module} needs {package}: pip install 'fastaudit-rs[{extra}]'")
 
 
 def rules_of(
@@ -67,7 +73,7 @@ def described(tools: Tools | None, rules: str = "") -> str:
         lines.append("It may call these functions:")
     for name, function in tools_of(tools).items():
         awaited = "await " if is_async(function) else ""
-        text = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
+        text = summary(function)
         lines.append(f"- {awaited}{heading(name, function)}{': ' if text else ''}{text}")
         for part, schema in structures(function).items():
             lines.append(f"  {part}: {json.dumps(schema)}")
@@ -101,7 +107,7 @@ def _files(ran: Result, session: Session) -> dict[str, str]:
     found: dict[str, str] = {}
     left = ALL_FILES
     for name in files_of(ran):
-        # It is gone, a link, or too large.
+        # The file may be gone, a link, or too large.
         with contextlib.suppress(OSError, RuntimeError, ValueError):
             data = session._read_file(name, min(FILE, left))
             left -= len(data)
@@ -141,12 +147,18 @@ def check_options(place: Place, options: Mapping[str, Any]) -> None:
     tools_of(options.get("tools"))
 
 
-def opening(policy: Policy, place: Place = "here", /, **options: Any) -> Opens:
-    """Return a function that opens a session: of a policy, in a place."""
-    check(policy, place)
+def opening(where: Policy | Session, place: Place = "here", /, **options: Any) -> Opens:
+    """Return a function that opens a session: of a policy, in a place; or one of the host's."""
+    check(where, place)
+    if isinstance(where, Session):
+        given = {"place": place, **options} if place != "here" else options
+        if given:
+            names = ", ".join(given)
+            raise TypeError(f"{names}: a session has them already; pass a policy in its place")
+        return lambda: contextlib.nullcontext(where)
     if place == "here":
-        return partial(policy.session, **options)
-    return partial(_in_sandbox, policy, options)
+        return partial(where.session, **options)
+    return partial(_in_sandbox, where, options)
 
 
 @contextlib.contextmanager
@@ -157,40 +169,16 @@ def _in_sandbox(policy: Policy, options: dict[str, Any]) -> Iterator[Session]:
         yield session
 
 
-class Steps:
+class Steps(QueuedSession):
     """Steps of a session, one after another, whoever asks for them."""
 
     def __init__(self, where: Policy | Session, place: Place = "here", /, **options: Any) -> None:
         """Open a session, or take one of the host's."""
-        check(where, place)
-        if isinstance(where, Session):
-            given = {"place": place, **options} if place != "here" else options
-            if given:
-                names = ", ".join(given)
-                raise TypeError(f"{names}: a session has them already; pass a policy in its place")
-            session = where
-            self._queued = QueuedSession(lambda: contextlib.nullcontext(session))
-        else:
-            self._queued = QueuedSession(opening(where, place, **options))
-        self.session = self._queued.open()
+        super().__init__(opening(where, place, **options))
+        #: The session, also after its end.
+        self.opened = self.open()
 
-    def run(
-        self,
-        code: str,
-        variables: Mapping[str, object] | None = None,
-        tools: Tools | None = None,
-        timeout: float | None = None,
-        on_output: Callable[[Output], object] | None = None,
-    ) -> Result:
-        """Run a step as `Session.run` does, after those that were asked for before."""
-        return self._queued.run(
-            code, variables=variables, tools=tools, timeout=timeout, on_output=on_output
-        )
-
-    async def arun(self, code: str, on_output: Callable[[Output], object] | None = None) -> Result:
-        """Run a step as `Session.arun` does, after those that were asked for before."""
-        return await self._queued.arun(code, on_output=on_output)
-
-    def close(self) -> None:
-        """Close the session that was opened here."""
-        self._queued.close()
+    async def told(self, code: str) -> tuple[ModelContent, dict[str, Any]]:
+        """Run a step; return its result as content for a model, and as data for the host."""
+        ran = await self.arun(code)
+        return ran.content_for_model(), await in_thread(as_data, ran, self.opened)

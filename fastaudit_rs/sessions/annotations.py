@@ -11,11 +11,12 @@ import enum
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from pathlib import PurePath
+from itertools import repeat
+from pathlib import Path, PurePath
 from typing import Any, Literal, NoReturn, TypeVar, Union
 from uuid import UUID
 
@@ -70,8 +71,14 @@ class Reader:
     is_exact: Callable[[Any], bool] = lambda value: False
     #: The class whose instances are read as they are.
     kind: type | None = None
-    #: True if pydantic reads it, which runs code of the host.
-    is_of_host: bool = False
+    #: The readers of what is in a value.
+    inner: Sequence["Reader | None"] = ()
+    by_pydantic: bool = False
+
+    @property
+    def is_of_host(self) -> bool:
+        """True if pydantic reads something of it, which runs code of the host."""
+        return self.by_pydantic or any(one is not None and one.is_of_host for one in self.inner)
 
 
 def reader(annotation: Any) -> Reader | None:
@@ -82,7 +89,7 @@ def reader(annotation: Any) -> Reader | None:
         ImportError: It is one of those that pydantic reads, which is not installed.
     """
     found = _reader(annotation)
-    # Pydantic reads the whole: what runs with the rights of the host does little else.
+    # Pydantic reads all of it: as little as possible runs with the host's rights.
     return _by_pydantic(annotation) if found is not None and found.is_of_host else found
 
 
@@ -97,7 +104,7 @@ def _reader(annotation: Any) -> Reader | None:
     if annotation is Any or annotation is object or isinstance(annotation, TypeVar):
         return None
     if annotation is None or annotation is type(None):
-        return _exact(type(None), "None", {"type": "null"})
+        return _instance(type(None), "None", {"type": "null"})
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         return _annotated(annotation)
@@ -117,7 +124,9 @@ def _reader(annotation: Any) -> Reader | None:
     if issubclass(kind, enum.Enum):
         return _enum(kind)
     if issubclass(kind, PurePath):
-        return _made(kind, "a path", {"type": "string", "format": "path"}, str, kind)
+        # Code passes paths of this platform, whatever class the function wants.
+        make = lambda value: kind(str(value))  # noqa: E731
+        return _instance(kind, "a path", _text_schema("path"), str, type(Path()), make=make)
     return _of_package(kind) or _leaf(annotation)
 
 
@@ -127,20 +136,10 @@ def _wrong(name: str, value: Any) -> NoReturn:
 
 def _shown(value: Any) -> str:
     """A short text of data."""
-    is_short = type(value) is str or (type(value) in (int, bool) and value.bit_length() < 64)
-    return (
-        repr(value[:SHOWN] if type(value) is str else value)
-        if is_short
-        else (_a(type(value).__name__))
-    )
-
-
-def _read_at(inner: Reader, value: Any, step: Callable[[], str]) -> Any:
-    """Read an item of a collection; `step` tells its place."""
-    try:
-        return inner.read(value)
-    except Wrong as wrong:
-        raise wrong.below(step()) from None
+    if type(value) is str:
+        return repr(value[:SHOWN])
+    is_short = type(value) in (int, bool) and value.bit_length() < 64
+    return repr(value) if is_short else _a(type(value).__name__)
 
 
 def _a(name: str) -> str:
@@ -149,44 +148,33 @@ def _a(name: str) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
-def _exact(kind: type, name: str, schema: Json, *more: type) -> Reader:
-    """A reader of instances of a class, and of others that are made to be ones."""
+#: Classes of which an instance of a subclass is something else: a `datetime` is no `date`.
+_EXACT = {type(None), bool, int, float, complex, str, bytes, bytearray, date}
+
+
+def _instance(kind: type, name: str, schema: Json, *given: type, make: Any = None) -> Reader:
+    """A reader of instances of a class, and of data of other classes that make one."""
+
+    def is_one(value: Any) -> bool:
+        return type(value) is kind if kind in _EXACT else isinstance(value, kind)
 
     def read(value: Any) -> Any:
-        if type(value) is kind:
+        if is_one(value):
             return value
-        if type(value) not in more:
+        if type(value) not in given:
             _wrong(name, value)
         try:
-            return kind(value)
-        except (ArithmeticError, ValueError) as wrong:
-            raise Wrong(ValueError, f"{PLACE}: {wrong}") from None
-
-    return Reader(read, name, schema, lambda value: type(value) is kind, kind)
-
-
-def _made(kind: type, name: str, schema: Json, given: Any, make: Callable[[Any], Any]) -> Reader:
-    """A reader of instances of a class, and of what makes one."""
-
-    def read(value: Any) -> Any:
-        if isinstance(value, kind) and (kind is not date or type(value) is date):
-            return value
-        # A path arrives as one of this platform.
-        value = str(value) if isinstance(value, PurePath) and issubclass(kind, PurePath) else value
-        if not isinstance(value, given) or isinstance(value, bool):
-            _wrong(name, value)
-        try:
-            return make(value)
+            return (make or kind)(value)
         except (ArithmeticError, ValueError) as wrong:
             told = str(wrong) or f"{_shown(value)} is not {name}"
             raise Wrong(ValueError, f"{PLACE}: {told[:200]}") from None
 
-    return Reader(read, name, schema, lambda value: isinstance(value, kind))
+    return Reader(read, name, schema, is_one, kind)
 
 
 def _decimal(value: Any) -> Decimal:
     if isinstance(value, int) and value.bit_length() > 3 * DIGITS:
-        # It takes long to write it in decimal digits.
+        # Writing it in decimal digits takes long.
         raise ValueError(f"a decimal has more than {DIGITS} digits")
     return decimal_of(str(value)) if isinstance(value, (str, float)) else Decimal(value)
 
@@ -205,21 +193,21 @@ def _text_schema(format: str) -> Json:
 
 
 _SIMPLE: dict[type, Reader] = {
-    bool: _exact(bool, "a bool", {"type": "boolean"}),
-    int: _exact(int, "an int", {"type": "integer"}, bool),
-    float: _exact(float, "a float", {"type": "number"}, int, bool),
-    complex: _exact(complex, "a complex", {"type": "number"}, int, float, bool),
-    str: _exact(str, "a str", {"type": "string"}),
-    bytes: _exact(bytes, "bytes", _text_schema("binary")),
-    bytearray: _exact(bytearray, "bytes", _text_schema("binary"), bytes),
-    date: _made(date, "a date", _text_schema("date"), str, date.fromisoformat),
-    datetime: _made(datetime, "a datetime", _text_schema("date-time"), str, _moment),
-    time: _made(time, "a time", _text_schema("time"), str, time.fromisoformat),
-    timedelta: _made(timedelta, "a timedelta", {"type": "number"}, (int, float), _span),
-    Decimal: _made(
-        Decimal, "a Decimal", {"type": ["string", "number"]}, (int, float, str), _decimal
+    bool: _instance(bool, "a bool", {"type": "boolean"}),
+    int: _instance(int, "an int", {"type": "integer"}, bool),
+    float: _instance(float, "a float", {"type": "number"}, int, bool),
+    complex: _instance(complex, "a complex", {"type": "number"}, int, float, bool),
+    str: _instance(str, "a str", {"type": "string"}),
+    bytes: _instance(bytes, "bytes", _text_schema("binary")),
+    bytearray: _instance(bytearray, "bytes", _text_schema("binary"), bytes),
+    date: _instance(date, "a date", _text_schema("date"), str, make=date.fromisoformat),
+    datetime: _instance(datetime, "a datetime", _text_schema("date-time"), str, make=_moment),
+    time: _instance(time, "a time", _text_schema("time"), str, make=time.fromisoformat),
+    timedelta: _instance(timedelta, "a timedelta", {"type": "number"}, int, float, make=_span),
+    Decimal: _instance(
+        Decimal, "a Decimal", {"type": ["string", "number"]}, int, float, str, make=_decimal
     ),
-    UUID: _made(UUID, "a UUID", _text_schema("uuid"), str, UUID),
+    UUID: _instance(UUID, "a UUID", _text_schema("uuid"), str),
 }
 
 _COLLECTIONS: dict[Any, type] = {
@@ -250,18 +238,12 @@ def _collection(kind: type, of: tuple[Any, ...]) -> Reader:
     def read(value: Any) -> Any:
         if type(value) not in (list, tuple, set, frozenset):
             _wrong(name, value)
-        return kind(value if inner is None else _items(inner, value))
+        return kind(value if inner is None else _items(repeat(inner), value))
 
-    schema: Json = {"type": "array", "items": {} if inner is None else inner.schema}
+    schema: Json = {"type": "array", "items": _schema_of(inner)}
     if kind in (set, frozenset):
         schema["uniqueItems"] = True
-    is_of_host = inner is not None and inner.is_of_host
-    return Reader(read, name, schema, lambda value: type(value) is kind, None, is_of_host)
-
-
-def _items(inner: Reader, values: Any) -> Iterator[Any]:
-    for number, value in enumerate(values):
-        yield _read_at(inner, value, lambda: f"[{number}]")  # noqa: B023 - it is called at once
+    return Reader(read, name, schema, lambda value: type(value) is kind, inner=[inner])
 
 
 def _tuple(name: str, inner: list[Reader | None]) -> Reader:
@@ -270,19 +252,25 @@ def _tuple(name: str, inner: list[Reader | None]) -> Reader:
             _wrong(name, value)
         if len(value) != len(inner):
             raise Wrong(ValueError, f"{PLACE} must have {len(inner)} items, not {len(value)}")
-        return tuple(
-            item if one is None else _read_at(one, item, lambda: f"[{number}]")  # noqa: B023
-            for number, (one, item) in enumerate(zip(inner, value, strict=True))
-        )
+        return tuple(_items(inner, value))
 
     schema = {
         "type": "array",
-        "prefixItems": [{} if one is None else one.schema for one in inner],
+        "prefixItems": list(map(_schema_of, inner)),
         "minItems": len(inner),
         "maxItems": len(inner),
     }
-    is_of_host = any(one is not None and one.is_of_host for one in inner)
-    return Reader(read, name, schema, lambda value: type(value) is tuple, None, is_of_host)
+    return Reader(read, name, schema, lambda value: type(value) is tuple, inner=inner)
+
+
+def _items(readers: Iterable[Reader | None], values: Any) -> list[Any]:
+    made: list[Any] = []
+    try:
+        for one, value in zip(readers, values, strict=False):
+            made.append(value if one is None else one.read(value))
+    except Wrong as wrong:
+        raise wrong.below(f"[{len(made)}]") from None
+    return made
 
 
 def _mapping(name: str, keys: Reader | None, values: Reader | None) -> Reader:
@@ -290,17 +278,22 @@ def _mapping(name: str, keys: Reader | None, values: Reader | None) -> Reader:
         if type(value) is not dict:
             _wrong(name, value)
         made = {}
-        for key, item in value.items():
-            if values is not None:
-                item = _read_at(values, item, lambda: f"[{_shown(key)}]")  # noqa: B023
-            made[key if keys is None else _read_at(keys, key, lambda: ".keys()")] = item
+        step = ""
+        try:
+            for key, item in value.items():
+                step = ""
+                if values is not None:
+                    item = values.read(item)
+                step = ".keys()"
+                made[key if keys is None else keys.read(key)] = item
+        except Wrong as wrong:
+            raise wrong.below(step or f"[{_shown(key)}]") from None
         return made
 
     schema: Json = {"type": "object"}
     if values is not None:
         schema["additionalProperties"] = values.schema
-    is_of_host = any(one is not None and one.is_of_host for one in (keys, values))
-    return Reader(read, name, schema, lambda value: type(value) is dict, None, is_of_host)
+    return Reader(read, name, schema, lambda value: type(value) is dict, inner=[keys, values])
 
 
 def _union(members: tuple[Any, ...]) -> Reader | None:
@@ -327,42 +320,49 @@ def _union(members: tuple[Any, ...]) -> Reader | None:
     def is_exact(value: Any) -> bool:
         return any(one.is_exact(value) for one in readers)
 
-    is_of_host = any(one.is_of_host for one in readers)
     schema = {"anyOf": [one.schema for one in readers]}
-    return Reader(read, name, schema, is_exact, None, is_of_host)
+    return Reader(read, name, schema, is_exact, inner=readers)
+
+
+def _schema_of(inner: Reader | None) -> Json:
+    return {} if inner is None else inner.schema
 
 
 def _literal(values: tuple[Any, ...]) -> Reader:
     plain = [value.value if isinstance(value, enum.Enum) else value for value in values]
-    name = f"one of {', '.join(map(repr, plain[:LISTED]))}"
+    pairs = [*zip(plain, values, strict=True)]
 
-    def read(value: Any) -> Any:
-        for one, given in zip(plain, values, strict=True):
-            if type(one) is type(value) and one == value:
-                return given
-        raise Wrong(ValueError, f"{PLACE} must be {name}, not {_shown(value)}")
+    def pick(value: Any) -> Any:
+        [found] = [given for one, given in pairs if type(one) is type(value) and one == value]
+        return found
 
-    return Reader(read, name, {"enum": plain})
+    return _choice(plain, pick, {"enum": plain})
 
 
 def _enum(kind: type[enum.Enum]) -> Reader:
     values = [member.value for member in kind]
+    are_plain = all(type(value) in (str, int, float, bool, type(None)) for value in values)
+    return _choice(values, kind, {"enum": values} if are_plain else {})
+
+
+def _choice(values: list[Any], pick: Callable[[Any], Any], schema: Json) -> Reader:
+    """A reader of one of some values; `pick` raises an error for any other."""
     name = f"one of {', '.join(map(repr, values[:LISTED]))}"
 
     def read(value: Any) -> Any:
         try:
-            return kind(value)
+            return pick(value)
         except (TypeError, ValueError):
             raise Wrong(ValueError, f"{PLACE} must be {name}, not {_shown(value)}") from None
 
-    are_plain = all(type(value) in (str, int, float, bool, type(None)) for value in values)
-    return Reader(read, name, {"enum": values} if are_plain else {})
+    return Reader(read, name, schema)
 
 
 #: Classes of packages whose instances are passed, by the modules that have them.
 _PACKAGES = {
     "numpy": ("ndarray",),
     "pandas": ("DataFrame", "Series", "Index", "Timestamp", "Timedelta"),
+    "polars": ("DataFrame", "Series"),
     "PIL.Image": ("Image",),
 }
 
@@ -371,16 +371,8 @@ def _of_package(kind: type) -> Reader | None:
     for module, names in _PACKAGES.items():
         package = sys.modules.get(module)
         if any(kind is getattr(package, name, None) for name in names):
-            name = f"{module.removesuffix('.Image')}.{kind.__name__}"
-
-            def read(value: Any, name: str = name) -> Any:
-                if not isinstance(value, kind):
-                    _wrong(f"a {name}", value)
-                return value
-
-            return Reader(
-                read, f"a {name}", {"description": f"a {name}"}, lambda v: isinstance(v, kind)
-            )
+            name = f"a {module.removesuffix('.Image')}.{kind.__name__}"
+            return _instance(kind, name, {"description": name})
     return None
 
 
@@ -391,14 +383,13 @@ def _annotated(annotation: Any) -> Reader | None:
         try:
             return _by_pydantic(annotation)
         except (ImportError, Unknown):
-            # Nobody need know it (PEP 593).
+            # PEP 593 leaves unknown metadata to others.
             pass
     found = _reader(of)
     texts = [one for one in more if isinstance(one, str)]
     if found is None or not texts:
         return found
-    schema = {**found.schema, "description": texts[0]}
-    return Reader(found.read, found.name, schema, found.is_exact, found.kind, found.is_of_host)
+    return replace(found, schema={**found.schema, "description": texts[0]})
 
 
 def _by_pydantic(annotation: Any) -> Reader:
@@ -408,7 +399,7 @@ def _by_pydantic(annotation: Any) -> Reader:
 
     if not hasattr(pydantic, "TypeAdapter"):
         raise ImportError("pydantic 2 is needed")
-    # It refuses to be told of other classes by one that says so itself.
+    # Classes with a configuration of their own take no other one.
     of_others = pydantic.ConfigDict(arbitrary_types_allowed=True)
     config = None if is_described else of_others
     try:
@@ -427,12 +418,12 @@ def _by_pydantic(annotation: Any) -> Reader:
             raise wrong_class(ValueError, text_of(error, PLACE)) from None
 
     schema: Json = {}
-    # Without one data of Python become it all the same.
+    # Some annotations have no JSON schema, and are read all the same.
     with contextlib.suppress(pydantic.errors.PydanticUserError):
         schema = adapter.json_schema(ref_template="#/$defs/{model}")
     name = _a(getattr(kind, "__name__", "value"))
     is_class = isinstance(kind, type) and not typing.is_typeddict(kind)
-    return Reader(read, name, schema, lambda v: is_class and isinstance(v, kind), None, True)
+    return Reader(read, name, schema, lambda v: is_class and isinstance(v, kind), by_pydantic=True)
 
 
 def _is_described(kind: type) -> bool:

@@ -1,19 +1,45 @@
-"""Arguments of sessions that are checked."""
+"""Arguments of sessions: their types, and how they are checked."""
 
 import keyword
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Annotated, Any, NoReturn, TypeAlias
 
 from .. import Policy, Tool
 from .foreign import ToolSource, function_of, own_name
 from .forms import DATA, NotData
 from .objects import data_of
+from .pieces import Tell
 from .typed import GENERATOR, Typed, is_async_function, is_generator_function
 from .values import VALUE, pack
+
+#: The snapshots that a session keeps, unless it is told another number.
+SNAPSHOTS = 8
+
+#: The calls of tools that a step may make, unless it is told another number.
+CALLS = 1000
+
+#: Tools: functions of the host, or tools of other agent packages, that a step may call, by the
+#: names that it calls them by; or a list of those that have names; or an `MCP` server.
+Tools: TypeAlias = Mapping[str, Any] | Sequence[Any] | ToolSource
+
+
+class _OfHost:
+    """Marks a parameter that a model cannot give: it is in no JSON schema."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> NoReturn:
+        from pydantic_core import PydanticOmit
+
+        raise PydanticOmit
+
+
+#: Arguments of a step that a host gives, and no model that calls `Session.run` as a tool.
+Variables: TypeAlias = Annotated[Mapping[str, object] | None, _OfHost()]
+GivenTools: TypeAlias = Annotated[Tools | None, _OfHost()]
+OnOutput: TypeAlias = Annotated[Tell | None, _OfHost()]
 
 
 def text_of(code: object) -> str:
@@ -179,7 +205,7 @@ def input_of(given: object) -> bytes:
         return given.encode(errors="surrogateescape")
     if isinstance(given, (bytes, bytearray, memoryview)):
         return bytes(given)
-    # `subprocess` takes a file, or a constant for one.
+    # `subprocess` takes a file here, or a constant such as PIPE.
     raise TypeError(
         f"stdin must be str or bytes, not {type(given).__name__}: pass the text, not a file"
     )

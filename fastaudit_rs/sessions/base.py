@@ -3,61 +3,36 @@
 The interface is the same in this process (`Policy.session`) and in a sandbox (`Sandbox.session`).
 """
 
-import asyncio
+import contextlib
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn
 
 from .. import AuditDenied
 from .._answers import Answer
-from .._keywords import checked
-from .._threads import in_thread
+from .._keywords import checked, twin
+from .._threads import Closing
 from ..pending import Granted, Pending
 from ..results import Restart, Result
-from .arguments import input_of, listener, seconds, text_of, tools_of, variables_of
-from .foreign import ToolSource
-from .pieces import InLoop, Output
+from .arguments import (
+    GivenTools,
+    OnOutput,
+    Tools,
+    Variables,
+    input_of,
+    listener,
+    seconds,
+    text_of,
+    tools_of,
+    variables_of,
+)
+from .pieces import InLoop, Stream, Tell
 from .questions import Questions
 from .record import MAGIC, Parts, SessionRecord, parts, read
 from .server_tools import Server, servers_of
 from .store import Place, fetched, put
-
-_Self = TypeVar("_Self", bound="Closing")
-
-#: The snapshots that a session keeps, unless it is told another number.
-SNAPSHOTS = 8
-
-#: The calls of tools that a step may make, unless it is told another number.
-CALLS = 1000
-
-#: The errors of a session that cannot run a step here or now, and of a snapshot that is no more.
-FOREIGN = "the session is one of another process: make one in this process"
-BUSY = (
-    "the session runs a step already: wait for its end, or call interrupt(); a SessionManager "
-    "queues steps"
-)
-CLOSED = "the snapshot is closed: by its close(), or by reset() of the session"
-
-#: Tools: functions of the host, or tools of other agent packages, that a step may call, by the
-#: names that it calls them by; or a list of those that have names; or an `MCP` server.
-Tools: TypeAlias = Mapping[str, Any] | Sequence[Any] | ToolSource
-
-
-class _OfHost:
-    """Marks a parameter that a model cannot give: it is in no JSON schema."""
-
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> NoReturn:
-        from pydantic_core import PydanticOmit
-
-        raise PydanticOmit
-
-
-#: Arguments of a step that a host gives, and no model that calls `Session.run` as a tool.
-_Variables: TypeAlias = Annotated[Mapping[str, object] | None, _OfHost()]
-_Tools: TypeAlias = Annotated[Tools | None, _OfHost()]
-_OnOutput: TypeAlias = Annotated[Callable[[Output], object] | None, _OfHost()]
 
 
 class StepRequest:
@@ -69,9 +44,9 @@ class StepRequest:
     def __init__(
         self,
         code: str,
-        variables: Mapping[str, object] | None,
-        tools: Tools | None,
-        timeout: float | None,
+        variables: Mapping[str, object] | None = None,
+        tools: Tools | None = None,
+        timeout: float | None = None,
         stdin: str | bytes | None = None,
     ) -> None:
         self.code = text_of(code)
@@ -82,26 +57,6 @@ class StepRequest:
         self.granted: Granted = ()
         self.has_begun = False
         self.stdin = None if stdin is None else input_of(stdin)
-
-
-class Closing(ABC):
-    """Closes at the end of a ``with`` statement, and of ``async with``, which stops no loop."""
-
-    def __enter__(self: _Self) -> _Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    async def __aenter__(self: _Self) -> _Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await in_thread(self.close)
-
-    @abstractmethod
-    def close(self) -> None:
-        """End its processes. It runs nothing any more."""
 
 
 class Session(Closing):
@@ -124,18 +79,18 @@ class Session(Closing):
         self,
         code: str,
         *,
-        variables: _Variables = None,
-        tools: _Tools = None,
+        variables: Variables = None,
+        tools: GivenTools = None,
         timeout: float | None = None,
         stdin: str | bytes | None = None,
-        on_output: _OnOutput = None,
+        on_output: OnOutput = None,
     ) -> Result:
         r"""Run a step, and wait for its end.
 
         Args:
             code: Python code; ``await`` may stand at its top level.
             variables: Values for names of the step, and of those after it: data, dates, decimals,
-                paths, arrays of numpy, frames of pandas, images of Pillow. They are copied.
+                paths, arrays of numpy, frames of pandas and polars, images. They are copied.
             tools: Functions of the host, by name or in a list, for this step and those after it,
                 besides those of the session. They run with the host's rights, and get what their
                 annotations name, made of what the code passes by value.
@@ -164,28 +119,16 @@ class Session(Closing):
         return self._with_losses(self._run(request, listener(on_output)))
 
     @abstractmethod
-    def _run(
-        self, request: StepRequest, on_output: Callable[[Output], object] | None = None
-    ) -> Result: ...
+    def _run(self, request: StepRequest, on_output: Tell | None = None) -> Result: ...
 
-    @checked("Session.run")
-    async def arun(
-        self,
-        code: str,
-        *,
-        variables: _Variables = None,
-        tools: _Tools = None,
-        timeout: float | None = None,
-        stdin: str | bytes | None = None,
-        on_output: _OnOutput = None,
-    ) -> Result:
+    @twin("Session.run", run)
+    async def arun(self, code: str, *, on_output: Tell | None = None, **given: Any) -> Result:
         """Run a step as `run` does, without stopping the event loop. Cancelling it interrupts it.
 
         Tools that are coroutine functions, and ``on_output``, run in this event loop.
         """
         heard = InLoop(self.interrupt, listener(on_output))
-        request = StepRequest(code, variables, tools, timeout, stdin)
-        ran = await self._arun(request, heard.tell)
+        ran = await self._arun(StepRequest(code, **given), heard.tell)
         await heard.end()
         return self._with_losses(ran)
 
@@ -193,21 +136,21 @@ class Session(Closing):
     async def _arun(
         self,
         request: StepRequest,
-        on_output: Callable[[Output], object] | None = None,
+        on_output: Tell | None = None,
         stopped: threading.Event | None = None,
     ) -> Result:
-        """Run a step; `stopped` is set where it is to be interrupted before it has begun too."""
+        """Run a step; `stopped` interrupts it also where it has not begun."""
 
     @checked("Session.run")
     def stream(
         self,
         code: str,
         *,
-        variables: _Variables = None,
-        tools: _Tools = None,
+        variables: Variables = None,
+        tools: GivenTools = None,
         timeout: float | None = None,
         stdin: str | bytes | None = None,
-    ) -> "Stream":
+    ) -> Stream:
         """Run a step as `arun` does, and have its output as it comes.
 
         Example:
@@ -217,7 +160,12 @@ class Session(Closing):
             ...         print(output.name, output.text)
             ...     return stream.result
         """
-        return Stream(self, StepRequest(code, variables, tools, timeout, stdin))
+        request = StepRequest(code, variables, tools, timeout, stdin)
+
+        async def run(tell: Tell, stopped: threading.Event) -> Result:
+            return self._with_losses(await self._arun(request, tell, stopped))
+
+        return Stream(run, self.interrupt)
 
     @property
     def pending(self) -> list[Pending]:
@@ -258,27 +206,14 @@ class Session(Closing):
             >>> if ran.pending is not None:
             ...     ran = session.answer(ran.pending.id, "once")
         """
-        request = self._answered(pending, answer, tools, timeout)
-        try:
-            return self._with_losses(self._run(request[0]))
-        finally:
-            self._keep_waiting(*request)
+        with self._answered(pending, answer, tools=tools, timeout=timeout) as request:
+            return self._with_losses(self._run(request))
 
-    @checked("Session.answer")
-    async def aanswer(
-        self,
-        pending: str,
-        answer: Answer,
-        *,
-        tools: Tools | None = None,
-        timeout: float | None = None,
-    ) -> Result:
+    @twin("Session.answer", answer)
+    async def aanswer(self, pending: str, answer: Answer, **given: Any) -> Result:
         """Do the same as `answer` without stopping the event loop."""
-        request = self._answered(pending, answer, tools, timeout)
-        try:
-            return self._with_losses(await self._arun(request[0]))
-        finally:
-            self._keep_waiting(*request)
+        with self._answered(pending, answer, **given) as request:
+            return self._with_losses(await self._arun(request))
 
     def allow(self, denied: AuditDenied, answer: Answer = "guard") -> None:
         """Answer an operation that was denied, for when it is tried again: ``on_ask`` is not asked.
@@ -314,15 +249,18 @@ class Session(Closing):
         """
         self._questions.adopt(pending)
 
-    def _answered(
-        self, pending: str, answer: Answer, tools: Tools | None, timeout: float | None
-    ) -> tuple[StepRequest, Pending]:
-        request = StepRequest("", None, tools, timeout)
+    @contextlib.contextmanager
+    def _answered(self, pending: str, answer: Answer, **given: Any) -> Iterator[StepRequest]:
+        """The step of a question that has its answer; it waits on if the step does not begin."""
+        request = StepRequest("", **given)
         taken = self._questions.take(pending, answer)
         request.code, request.variables = taken.code, taken.variables
-        request.stdin = taken.stdin
-        request.granted = taken.granted
-        return request, taken
+        request.stdin, request.granted = taken.stdin, taken.granted
+        try:
+            yield request
+        finally:
+            if not request.has_begun:
+                self._questions.put_back(taken)
 
     def _hold(self, tools: Mapping[str, Callable[..., Any]]) -> None:
         """Keep the servers that some of the tools have, until `_release`."""
@@ -334,10 +272,6 @@ class Session(Closing):
     def _release(self) -> None:
         while self._servers:
             self._servers.pop().release()
-
-    def _keep_waiting(self, request: StepRequest, pending: Pending) -> None:
-        if not request.has_begun:
-            self._questions.put_back(pending)
 
     @property
     @abstractmethod
@@ -365,15 +299,7 @@ class Session(Closing):
 
     @abstractmethod
     def _read_file(self, name: str, max_bytes: int) -> bytes:
-        """Read a file that a step has changed, by its name in `Result.changed`.
-
-        No link is followed, and nothing is opened that is no regular file.
-
-        Raises:
-            OSError: It cannot be read, or has more bytes than it may.
-            RuntimeError: The session is closed.
-            ValueError: The name leads out of the directory, or through a link.
-        """
+        """Read a file that a step has changed, as `Sandbox.read_file` does."""
 
     def _with_losses(self, ran: Result) -> Result:
         """The result of a step, which tells what was lost before it."""
@@ -464,8 +390,8 @@ class Session(Closing):
         """Write a record of the names, which any session can `load`: after this process has ended.
 
         It has data, arrays and frames by value, and imports, functions and classes by the source
-        of the statements that made them, as long as they hold what these made. Files, threads,
-        instances of such classes and the like are lost, as are the working directory and tools.
+        of the statements that made them. Files, threads, instances of such classes and the like
+        are lost, as are the working directory and tools.
 
         Args:
             to: The path of a file; or a store, a mutable mapping from ids to bytes such as
@@ -515,10 +441,6 @@ class Session(Closing):
         self._restarted = "restored", told.lost
         return told
 
-    def _has_ended(self) -> bool:
-        """True if its process has ended: it goes on after `undo`, `load` or `reset`."""
-        return False
-
     @abstractmethod
     def _saved(self) -> bytes:
         """The body of a record; the side that runs the code makes it."""
@@ -526,6 +448,10 @@ class Session(Closing):
     @abstractmethod
     def _loaded(self, body: bytes) -> dict[str, str]:
         """Give names what a record has; return what is lost."""
+
+    def _has_ended(self) -> bool:
+        """True if its process has ended: it goes on after `undo`, `load` or `reset`."""
+        return False
 
     def _number_of(self, snapshot: object) -> int:
         if not isinstance(snapshot, Snapshot):
@@ -551,71 +477,6 @@ class Session(Closing):
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("a session cannot be pickled or copied: save(to) keeps what load() needs")
-
-
-class Stream(AsyncIterator[Output]):
-    """The output of a step as it comes; its result at the end.
-
-    The step begins when the first of it is asked for.
-    """
-
-    def __init__(self, session: Session, request: StepRequest) -> None:
-        self._session = session
-        self._request = request
-        self._stopped = threading.Event()
-        self._queue: asyncio.Queue[Output | None] = asyncio.Queue()
-        self._task: asyncio.Task[Result] | None = None
-
-    def __aiter__(self) -> "Stream":
-        return self
-
-    async def __anext__(self) -> Output:
-        if self._task is None:
-            self._task = self._begun()
-        try:
-            output = await self._queue.get()
-        except asyncio.CancelledError:
-            self._task.cancel()
-            raise
-        if output is not None:
-            return output
-        # Whoever asks once more gets no more.
-        self._queue.put_nowait(None)
-        self._task.result()
-        raise StopAsyncIteration
-
-    def _begun(self) -> "asyncio.Task[Result]":
-        loop = asyncio.get_running_loop()
-
-        def tell(output: Output) -> None:
-            loop.call_soon_threadsafe(self._queue.put_nowait, output)
-
-        session = self._session
-
-        async def run() -> Result:
-            return session._with_losses(await session._arun(self._request, tell, self._stopped))
-
-        task = loop.create_task(run())
-        task.add_done_callback(lambda _: self._queue.put_nowait(None))
-        return task
-
-    @property
-    def result(self) -> Result:
-        """The result of the step.
-
-        Raises:
-            RuntimeError: It has not ended yet.
-        """
-        if self._task is None or not self._task.done():
-            raise RuntimeError("the step has not ended yet: read its output to the end first")
-        return self._task.result()
-
-    async def aclose(self) -> None:
-        """Interrupt the step if it still runs, and wait for its end."""
-        if self._task is not None and not self._task.done():
-            self._stopped.set()
-            self._session.interrupt()
-            await asyncio.wait([self._task])
 
 
 class Snapshot:

@@ -48,7 +48,7 @@ def _axes(axes: Any) -> dict[str, Any]:
         "series": [
             {
                 "type": one["type"],
-                # Those that begin so are made up by matplotlib.
+                # Matplotlib makes up labels with an underscore.
                 "label": "" if str(one["label"]).startswith("_") else _text(one["label"]),
                 "x": _values(one["x"]),
                 "y": _values(one["y"]),

@@ -31,7 +31,7 @@ class _Pipe:
             os.set_blocking(end, False)
 
     def wake(self) -> None:
-        # One that is full wakes it anyway; one that is closed has nobody to wake.
+        # A full pipe wakes the loop anyway; behind a closed one nobody waits.
         with contextlib.suppress(OSError):
             os.write(self._ends[1], b"\0")
 
@@ -192,7 +192,7 @@ class Coroutines:
         except asyncio.CancelledError:
             kind = "cancelled"
         except StopIteration as error:
-            # A future takes none.
+            # A future refuses a StopIteration.
             kind, answer = "raised", RuntimeError(f"StopIteration: {error.value!r}")
         except Exception as error:
             kind, answer = "raised", error

@@ -181,7 +181,7 @@ def signature_of_schema(
     is_optional = False
     for name in names:
         if not name.isidentifier() or keyword.iskeyword(name):
-            # By ``**`` alone.
+            # Code can pass it by ``**`` alone.
             continue
         # A schema may be `true`: anything.
         told = properties[name] if isinstance(properties[name], dict) else {}

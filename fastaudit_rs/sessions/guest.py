@@ -7,21 +7,16 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
-from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
 
 from .. import AuditDenied, AuditPerms
 from .._native import _Interrupts, _own_directory
-from .._waiting import waits_here
-from ..results import Error, Result
-from . import step
 from .forms import NotData, message, told
 from .output import Capture
-from .pieces import Output
-from .questions import StepQuestions, Thinking
-from .values import unpack
+from .questions import Thinking
 
 #: The seconds that a step which is interrupted has until it is given up, and those between two
 #: interrupts: it may catch the first one.
@@ -42,7 +37,7 @@ class StepJob:
     notify: Callable[[], object]
     limit: float | None
     result: Any = None
-    #: An exception for the host, which has nothing of the code's.
+    #: An exception for the host, made anew without objects of the code.
     failed: BaseException | None = None
     #: The reason that the work did not begin.
     refused: OSError | None = None
@@ -113,7 +108,7 @@ class Guest:
         #: The directory to enter: the first one, and that between jobs where threads have none of
         #: their own.
         self._next_directory: str | None = directory
-        #: Work that comes before that of the first job.
+        #: Work to be done before that of the first job.
         self.first: Callable[[], object] | None = None
 
     def start(self, job: StepJob) -> None:
@@ -199,7 +194,7 @@ def _perform(guest: Guest, job: StepJob, has_own: bool) -> None:
             except BaseException as error:
                 job.failed = _for_host(error)
     except OSError as error:
-        # The directory is gone.
+        # The working directory was removed.
         job.refused = error
     except BaseException as error:
         job.failed = _for_host(error)
@@ -268,7 +263,7 @@ def _wake(thread: int) -> None:
     while frame is not None:
         if frame.f_code is _RUN_FOREVER:
             loop = frame.f_locals.get("self")
-            # Types are exact: nothing of a step's own is called here.
+            # Only objects of exact types are used, so that no code of the step runs here.
             if type(loop) is asyncio.SelectorEventLoop:
                 end = vars(loop).get("_csock")
                 if type(end) is socket.socket:
@@ -276,93 +271,3 @@ def _wake(thread: int) -> None:
                         socket.socket.send(end, b"\0")
             return
         frame = frame.f_back
-
-
-# A step of a session in this process, from its start to its result.
-
-#: The message of a step that was given up.
-RUNS_ON = "the step could not be interrupted, and was undone: it runs on without the session"
-
-
-class Running(NamedTuple):
-    guest: Guest
-    job: StepJob
-    changes: Callable[[], list[str]]
-    denied: Callable[[], list[AuditDenied]]
-    asked: StepQuestions
-
-    def result(self) -> Result:
-        job = self.job
-        if job.refused is not None:
-            raise job.refused
-        outcome = job.result or _without_end(job)
-        value: Any = None
-        if outcome.value is not None:
-            try:
-                value = unpack(outcome.value, own=True)
-            except Exception as bad:
-                outcome.value_error = f"it cannot be read: {bad}"
-        texts = self.guest.output.end()
-        changed = self.changes()
-        killed_by = job.killed_by
-        is_at_its_end = outcome.error is None and job.is_done and not job.was_interrupted
-        if killed_by is not None and is_at_its_end:
-            # It ended by itself, just before.
-            killed_by = killed_by if killed_by == "output" else None
-        return Result(
-            returncode=outcome.status,
-            stdout=texts["stdout"],
-            stderr=texts["stderr"],
-            duration=(job.ended if job.is_done else time.monotonic()) - job.started,
-            killed_by=killed_by,
-            violations=self.denied(),
-            value=value,
-            confined=False,
-            changed=changed,
-            value_error=outcome.value_error,
-            error=outcome.error,
-            display=outcome.display,
-        )
-
-
-def _without_end(job: StepJob) -> step.Outcome:
-    """The outcome of a step that did not tell its own."""
-    failed = job.failed
-    if failed is None or type(failed) is KeyboardInterrupt:
-        status, error = step.INTERRUPTED, Error("KeyboardInterrupt", "" if job.is_done else RUNS_ON)
-    else:
-        status, error = 1, Error(type(failed).__name__, str(failed))
-    return step.Outcome(status, replace(error, traceback=f"{error}\n"))
-
-
-def wait(
-    guest: Guest,
-    job: StepJob,
-    signs: "SimpleQueue[Output | None]",
-    on_output: Callable[[Output], object] | None = None,
-) -> None:
-    """Wait for a job's end, and tell of the output that comes among the signs to look."""
-    with waits_here():
-        while (seconds := job.wait(guest)) is not None:
-            sign = None
-            with contextlib.suppress(Empty):
-                sign = signs.get(timeout=min(seconds, LOOK))
-            if sign is not None and on_output is not None:
-                on_output(sign)
-        guest.output.end_lines()
-        while on_output is not None and not signs.empty():
-            sign = signs.get()
-            if sign is not None:
-                on_output(sign)
-
-
-async def awaited(guest: Guest, job: StepJob, sign: asyncio.Event) -> None:
-    """Await what `wait` waits for."""
-    while (seconds := job.wait(guest)) is not None:
-        waited: Awaitable[object] = sign.wait()
-        with contextlib.suppress(asyncio.TimeoutError):
-            if seconds < threading.TIMEOUT_MAX:
-                waited = asyncio.wait_for(waited, seconds)
-            await waited
-        sign.clear()
-    guest.output.end_lines()

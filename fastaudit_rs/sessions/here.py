@@ -21,30 +21,31 @@ from ..approvals import Approvals
 from ..pending import PENDING
 from ..results import Result
 from . import step
-from .arguments import count, id_of, identifier, is_async, parts_in, seconds, size, tools_of
-from .base import (
-    BUSY,
+from .arguments import (
     CALLS,
-    CLOSED,
-    FOREIGN,
     SNAPSHOTS,
-    Session,
-    Snapshot,
-    StepRequest,
     Tools,
+    count,
+    id_of,
+    identifier,
+    is_async,
+    parts_in,
+    seconds,
+    size,
+    tools_of,
 )
+from .base import Session, Snapshot, StepRequest
 from .coroutines import Caller, Coroutines
-from .guest import Guest, Running, StepJob, awaited, wait
+from .errors import BUSY, CLOSED, FOREIGN, GIVEN_UP
+from .guest import Guest, StepJob
 from .output import Capture, of_host
-from .pieces import Lines, Output
+from .pieces import Lines, Output, Tell
 from .questions import Questions, StepEnds, StepQuestions, asking, settled
+from .running import Denials, Running, awaited, changes_from_now, wait
 from .server_tools import Ask, Gate, ServerTool, ToolAnswers
 from .state import StepQueue
 from .tool_values import Budget
 from .values import unpack
-
-#: The denials of a step that are told, as in the log of a guard.
-TOLD = 1000
 
 #: The seconds that work between steps may take: packing a value, finalizers of objects.
 BETWEEN = 30.0
@@ -91,7 +92,7 @@ class HereSession(Session):
         self._snapshots = itertools.count()
         self._budget = Budget(count("calls", calls, 1))
         self._caller = Caller()
-        self._denials = denials = _Denials()
+        self._denials = denials = Denials()
 
         def note(error: AuditDenied) -> None:
             denials.note(error)
@@ -124,7 +125,7 @@ class HereSession(Session):
         self._coroutines: Coroutines | None = None
         self._is_closed = False
         self._process = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._name = f"fastaudit_rs session {next(_numbers)}"
         self._tools = self._made(tools)
         self._begin()
@@ -132,7 +133,7 @@ class HereSession(Session):
     def _begin(self) -> None:
         is_here = self._perms._in_force if self._policy.threads != "deny" else None
         self._guest = Guest(self._perms, self._directory, Capture(self._most, is_here), self._name)
-        self._steps = StepQueue(self._policy, self._tools, self._most)
+        self._steps = StepQueue(self._policy, self._tools, self._most, self._directory)
         self._end = weakref.finalize(self, _end, self._guest, self._steps)
         self._end.atexit = False
 
@@ -173,7 +174,7 @@ class HereSession(Session):
     def _asking(self, ask: Any, ask_seconds: float | None) -> Any:
         """Return the ``on_ask`` of the session, which may end the step that asks."""
         if type(ask) is Approvals:
-            # The native part takes it apart.
+            # The native part looks into it: it stays what it is, around another function.
             inner = ask.ask and self._asking(ask.ask, ask_seconds)
             return Approvals(ask.path, inner)
         if not callable(ask):
@@ -203,8 +204,7 @@ class HereSession(Session):
 
     def _given(self, request: StepRequest) -> tuple[dict[str, Any], dict[str, Any]]:
         """The variables and the tools of a step that may begin now."""
-        with self._lock:
-            self._check()
+        self._check()
         packed = request.variables
         return unpack(packed, own=True) if packed else {}, self._made(request.tools)
 
@@ -214,7 +214,7 @@ class HereSession(Session):
         given: tuple[dict[str, Any], dict[str, Any]],
         notify: Callable[[], object],
         serve: Callable[[Coroutines], object],
-        on_output: Callable[[Output], object] | None = None,
+        on_output: Tell | None = None,
     ) -> Running:
         """Start a step: `notify` is called at its end, `serve` has coroutines served meanwhile.
 
@@ -223,7 +223,7 @@ class HereSession(Session):
         limit = self._timeout if request.timeout is None else request.timeout
         with self._lock:
             self._check()
-            # A step that is refused leaves the tools of the one that runs where they are.
+            # Not before the check: another step may be using them.
             if self._coroutines is not None:
                 serve(self._coroutines)
             self._caller.context = contextvars.copy_context()
@@ -245,43 +245,21 @@ class HereSession(Session):
             job = StepJob(work, notify, limit, thinking=asked.thinking)
             guest.output.on_full = lambda: job.stop("output")
             guest.output.lines = on_output and Lines(on_output, guest.interrupts)
-            changes = self._changes_from_now()
+            changes = changes_from_now(self._changes)
             denied = self._denials.begin()
             guest.start(job)
             return Running(guest, job, changes, denied, asked)
 
-    def _changes_from_now(self) -> Callable[[], list[str]]:
-        """Return a function that tells which files changed in the directory meanwhile."""
-        directory = self._changes
-        if directory is None:
-            return list
-        first = directory.begin()
-
-        def changed() -> list[str]:
-            found: list[str] = []
-            # The session may be closed.
-            with contextlib.suppress(RuntimeError):
-                found = directory.end(first)
-            return found
-
-        return changed
-
     def _check(self) -> None:
-        if self._is_closed:
-            raise RuntimeError("the session is closed")
-        if os.getpid() != self._process:
-            raise RuntimeError(FOREIGN)
-        if self._guest.job is not None:
-            if self._guest.is_given_up:
-                raise RuntimeError(
-                    "a step that could not be interrupted still runs: wait for its end, or call "
-                    "reset(), which leaves it its thread and starts another"
-                )
-            raise RuntimeError(BUSY)
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError("the session is closed")
+            if os.getpid() != self._process:
+                raise RuntimeError(FOREIGN)
+            if self._guest.job is not None:
+                raise RuntimeError(GIVEN_UP if self._guest.is_given_up else BUSY)
 
-    def _run(
-        self, request: StepRequest, on_output: Callable[[Output], object] | None = None
-    ) -> Result:
+    def _run(self, request: StepRequest, on_output: Tell | None = None) -> Result:
         given = self._given(request)
         signs: SimpleQueue[Output | None] = SimpleQueue()
         guest = self._guest
@@ -294,7 +272,7 @@ class HereSession(Session):
             running = self._start(request, given, notify, Coroutines.serve_alone, heard)
             wait(running.guest, running.job, signs, on_output)
         except BaseException:
-            # Ctrl-C, maybe as the step was being started: it is raised here, and in the step.
+            # Ctrl-C, maybe while the step was being started: the step gets it too.
             job = guest.job
             if job is not None and job.notify is notify:
                 job.stop("interrupt")
@@ -315,7 +293,7 @@ class HereSession(Session):
     async def _arun(
         self,
         request: StepRequest,
-        on_output: Callable[[Output], object] | None = None,
+        on_output: Tell | None = None,
         stopped: threading.Event | None = None,
     ) -> Result:
         given = self._given(request)
@@ -323,7 +301,7 @@ class HereSession(Session):
         sign = asyncio.Event()
 
         def notify() -> None:
-            # A loop that is closed waits for nothing.
+            # The loop may be closed.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(sign.set)
 
@@ -376,14 +354,14 @@ class HereSession(Session):
             self._end.detach()
             _end(guest, steps, is_left=True)
             self._begin()
-            self._guest.first = self._steps.going_on(steps, self._directory)
+            self._guest.first = self._steps.going_on(steps)
 
     def interrupt(self) -> bool:
         job = self._guest.job
         if job is None:
             return False
         job.stop("interrupt")
-        # A step whose tool calls this does nothing after that tool has returned.
+        # At once: the step may do nothing more if one of its tools called this.
         job.interrupt(self._guest)
         return True
 
@@ -407,14 +385,12 @@ class HereSession(Session):
     def undo(self) -> None:
         steps = self._steps
         if steps.before is None:
-            with self._lock:
-                self._check()
+            self._check()
             raise RuntimeError("there is no step to undo: one alone can be undone, once")
-        self._between(lambda: steps.undo(self._directory))
+        self._between(steps.undo)
 
     def snapshot(self) -> Snapshot:
-        with self._lock:
-            self._check()
+        self._check()
         steps, number = self._steps, next(self._snapshots)
         self._check_room(len(steps.snapshots))
         self._between(lambda: steps.keep(number))
@@ -422,11 +398,10 @@ class HereSession(Session):
 
     def restore(self, snapshot: Snapshot) -> None:
         number, steps = self._number_of(snapshot), self._steps
-        with self._lock:
-            self._check()
+        self._check()
         if number not in steps.snapshots:
             raise RuntimeError(CLOSED)
-        self._between(lambda: steps.restore(number, self._directory))
+        self._between(lambda: steps.restore(number))
 
     def _drop(self, number: int) -> None:
         steps = self._steps
@@ -455,8 +430,7 @@ class HereSession(Session):
         steps, guest = self._steps, self._guest
         if guest.job is None:
             with contextlib.suppress(RuntimeError):
-                directory = self._directory
-                self._between(lambda: steps.reset(directory))
+                self._between(steps.reset)
                 guest.begin_again()
         if guest.job is not None:
             self._end()
@@ -482,7 +456,7 @@ class HereSession(Session):
         if job is None or self._guest.is_given_up:
             return
         job.stop("interrupt")
-        # The event loop of an `arun` may be the one of this thread, which ends nothing meanwhile.
+        # Waits for the job itself: an `arun` of it may be in the event loop that this holds up.
         wait(self._guest, job, SimpleQueue())
 
     def _between(self, work: Callable[[], Any]) -> Any:
@@ -494,7 +468,7 @@ class HereSession(Session):
             self._guest.start(job)
         wait(self._guest, job, signs)
         failed = job.failed or job.refused
-        # An interrupt is the code's own, or that of the limit: none of the host's comes here.
+        # A KeyboardInterrupt here comes from the code or from the time limit, not from the host.
         if failed is not None and type(failed) is not KeyboardInterrupt:
             raise failed
         has_no_result = job.result is None and (failed is not None or job.killed_by is not None)
@@ -524,29 +498,9 @@ def _gate(answers: ToolAnswers, ask: Ask | None, note: Callable[[AuditDenied], o
     return gate
 
 
-class _Denials:
-    """The denials of the step that runs, as data that need no guard to be read."""
-
-    def __init__(self) -> None:
-        self._now: list[_native._Denial] = []
-
-    def begin(self) -> Callable[[], list[AuditDenied]]:
-        """Begin a step; return a function that tells its denials."""
-        now: list[_native._Denial] = []
-        self._now = now
-        return lambda: [denial.exception() for denial in now[:]]
-
-    def note(self, error: AuditDenied) -> None:
-        """Note a denial before the code has it, which may change it."""
-        if len(self._now) < TOLD:
-            self._now.append(error._denial)
-
-
 def _end(guest: Guest, steps: StepQueue, is_left: bool = False) -> None:
     """End a session: what its steps made goes in its own thread, under its guard."""
     if guest.job is not None:
-        # It may never end.
+        # The step may run for ever.
         guest.output.close()
-    below = guest.directory
-    work = steps.leave if is_left else lambda: steps.end(below)
-    guest.end(work, guest.output.close)
+    guest.end(steps.leave if is_left else steps.end, guest.output.close)

@@ -77,10 +77,10 @@ class Definitions:
     def add(self, name: str, value: object, source: str) -> None:
         held, sources = self._of.get(name, (_MISSING, ()))
         if held is not value:
-            # It comes after what it may need.
+            # Moved to the end: it may need names that were defined since.
             self._of.pop(name, None)
             sources = ()
-        # Submodules are imported one by one, under the name of their package.
+        # `import a.b` and `import a.c` both bind `a`.
         if source not in sources:
             self._of[name] = value, (*sources, source)[-STATEMENTS:]
 
@@ -164,7 +164,7 @@ def _made(statement: _Definition, file: str, value: Any) -> bool:
 def _lines(code: str, statement: _Definition) -> str:
     """The lines of a definition as they were written, with its decorators."""
     first = min([statement.lineno, *(one.lineno for one in statement.decorator_list)])
-    # As Python counts lines.
+    # `StringIO` splits lines as Python's parser does; `splitlines` splits at more characters.
     return "".join(io.StringIO(code).readlines()[first - 1 : statement.end_lineno])
 
 
@@ -191,7 +191,7 @@ def record(names: _Names, wanted: list[str], own: Mapping[str, object], made: De
             except BaseException as error:
                 interrupts += issubclass(type(error), KeyboardInterrupt)
                 if interrupts > 1:
-                    # It takes too long, unless the object itself raised it.
+                    # The second one is the time limit's; the first may be the object's own.
                     raise
                 found = _importable(name, value)
                 if not found:
@@ -265,10 +265,10 @@ def restore(
             lost[name] = limited(told(error), REASON)
     names.update(values)
     numbered = list(enumerate(given["sources"], 1))
-    # One that needs a name which was given another definition later comes after that.
+    # Those that fail are tried once more: a name that they need may have been defined after them.
     failed = _run(_run(numbered, names, made, show), names, made, show)
     lost |= {name: limited(why, REASON) for _, (name, _), why in failed}
-    # A definition may have given them others.
+    # Statements may have replaced values: the values count.
     names.update(values)
     for name, value in held.items():
         is_special = name.startswith("__")

@@ -6,18 +6,21 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import AbstractContextManager
 from functools import partial
+from math import inf
+from typing import Any
 
-from .._keywords import checked
+from .._keywords import checked, twin
+from .._threads import Closing, in_thread
 from ..results import Result
-from .arguments import count, seconds
-from .base import Closing, Session, Tools
-from .pieces import Output
+from .arguments import Tools, count, seconds
+from .base import Session
+from .pieces import Tell
 from .queued import QueuedSession, Shut, log
 from .store import Store
-from .turns import Turns, in_thread
+from .turns import Turns
 
 #: The seconds between two interrupts of steps that run as the manager is closed.
 AGAIN = 0.1
@@ -81,7 +84,7 @@ class SessionManager(Closing):
         self._make = make
         self._store, self._autosave = store, bool(autosave)
         self._idle = seconds("idle_seconds", idle_seconds)
-        self._most = None if max_sessions is None else count("max_sessions", max_sessions, 1)
+        self._most = inf if max_sessions is None else count("max_sessions", max_sessions, 1)
         self._is_closed = False
         self._begin()
 
@@ -91,7 +94,14 @@ class SessionManager(Closing):
         self._of: dict[str, QueuedSession] = {}
         #: The keys of the last sessions that were closed: the model thinks that they go on.
         self._was_open: dict[str, bool] = {}
-        self._room = None if self._most is None else _Room(self._most, self)
+        of = weakref.ref(self)
+
+        def make_room() -> None:
+            if (manager := of()) is not None:
+                manager._make_room()
+
+        #: The room for open sessions.
+        self._room = Turns(self._most, make_room)
         #: Set to have the thread look that closes what is idle.
         self._wake = threading.Event()
         self._watches = False
@@ -116,7 +126,7 @@ class SessionManager(Closing):
         tools: Tools | None = None,
         timeout: float | None = None,
         stdin: str | bytes | None = None,
-        on_output: Callable[[Output], object] | None = None,
+        on_output: Tell | None = None,
     ) -> Result:
         """Run a step in the session of a key as `Session.run` does, after those asked for before.
 
@@ -138,29 +148,11 @@ class SessionManager(Closing):
                 on_output=on_output,
             )
 
-    @checked("SessionManager.run")
-    async def arun(
-        self,
-        key: str,
-        code: str,
-        *,
-        variables: Mapping[str, object] | None = None,
-        tools: Tools | None = None,
-        timeout: float | None = None,
-        stdin: str | bytes | None = None,
-        on_output: Callable[[Output], object] | None = None,
-    ) -> Result:
+    @twin("SessionManager.run", run)
+    async def arun(self, key: str, code: str, **given: Any) -> Result:
         """Run a step as `run` does, without stopping the event loop. Cancelling interrupts it."""
         async with self._async_turn(key) as (one, session):
-            return await one.async_step(
-                session,
-                code,
-                variables=variables,
-                tools=tools,
-                timeout=timeout,
-                stdin=stdin,
-                on_output=on_output,
-            )
+            return await one.async_step(session, code, **given)
 
     @contextlib.contextmanager
     def session(self, key: str) -> Iterator[Session]:
@@ -207,7 +199,7 @@ class SessionManager(Closing):
         if one is not None:
             one.close(f"the session of {key!r} was removed meanwhile")
             if not one.is_mine:
-                # Whoever used it saves nothing any more.
+                # Wait for its user, who might save it afterwards.
                 with one.turns.turn():
                     pass
         if self._store is not None:
@@ -239,7 +231,7 @@ class SessionManager(Closing):
                 continue
             turn = one.turns.ask()
             while not wait([turn], AGAIN).done:
-                # It was being opened, or its step had not begun.
+                # Again, as it may have been opening, or its step about to begin.
                 self.interrupt(key)
             try:
                 one.shut()
@@ -252,12 +244,6 @@ class SessionManager(Closing):
         if failed is not None:
             raise failed
 
-    async def __aenter__(self) -> "SessionManager":
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await in_thread(self.close)
-
     # A session, from the first use of its key.
 
     def _one(self, key: str) -> QueuedSession:
@@ -268,7 +254,7 @@ class SessionManager(Closing):
         if self._is_closed:
             raise RuntimeError("the manager is closed")
         if os.getpid() != self._process:
-            # The sessions are those of the process that this one is a copy of.
+            # This is a copy of the process that has the sessions.
             self._begin()
         with self._lock:
             one = self._of.get(key)
@@ -316,23 +302,23 @@ class SessionManager(Closing):
     def _settle(self, key: str, one: QueuedSession) -> None:
         """Make room for those who wait for it, after the use of a session."""
         if one.session is None and one.turns.has_taken():
-            # It could not be opened.
+            # Opening it failed.
             one.closed, one.is_shut = one.closed or "the session is closed", True
             self._forget(key, one)
             one.turns.end()
-        if self._room is not None and self._room.is_wanted:
+        if self._room.is_wanted:
             try:
                 self._make_room()
             except Exception as error:
                 log.warning("a session is not closed, as it cannot be saved: %s", error)
 
     async def _async_settle(self, key: str, one: QueuedSession) -> None:
-        if one.session is None or (self._room is not None and self._room.is_wanted):
-            await in_thread(partial(self._settle, key, one))
+        if one.session is None or self._room.is_wanted:
+            await in_thread(self._settle, key, one)
 
     def _make_room(self) -> None:
         """Save and close sessions that nobody uses, as long as there is no room for another one."""
-        while self._room is not None and self._room.is_wanted:
+        while self._room.is_wanted:
             with self._lock:
                 every = sorted(self._of.items(), key=lambda item: item[1].last_used)
             if not any(self._has_shut(key, one) for key, one in every):
@@ -372,39 +358,9 @@ class SessionManager(Closing):
             if self._is_closed or not self._of:
                 self._watches = False
                 return None
-            # One in use is idle at the earliest after that time.
+            # A session in use counts as used now.
             since = (now if one.turns.are_taken else one.last_used for one in self._of.values())
             return max(min(since) + idle - now, LEAST)
-
-
-class _Room(Turns):
-    """The room for open sessions: who asks for more has idle ones closed."""
-
-    def __init__(self, most: int, manager: SessionManager) -> None:
-        super().__init__(most)
-        self._manager = weakref.ref(manager)
-
-    def wait(self, turn: "Future[None]") -> None:
-        try:
-            self._make(turn)
-        except BaseException:
-            self.drop(turn)
-            raise
-        super().wait(turn)
-
-    async def wait_async(self, turn: "Future[None]") -> None:
-        try:
-            if not turn.done():
-                await in_thread(partial(self._make, turn))
-        except BaseException:
-            self.drop(turn)
-            raise
-        await super().wait_async(turn)
-
-    def _make(self, turn: "Future[None]") -> None:
-        manager = self._manager()
-        if not turn.done() and manager is not None:
-            manager._make_room()
 
 
 def _watch(of: "weakref.ref[SessionManager]", wake: threading.Event) -> None:

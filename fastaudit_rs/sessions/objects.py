@@ -36,7 +36,14 @@ MODES = {
 
 _DAY = ("year", "month", "day")
 _TIME = ("hour", "minute", "second", "microsecond", "fold")
-_SPAN = ("days", "seconds", "microseconds")
+
+#: Classes that are made of whole numbers, and their names. A `datetime` is a `date` too.
+_FIELDS: dict[Any, tuple[str, ...]] = {
+    datetime: (*_DAY, *_TIME),
+    date: _DAY,
+    time: _TIME,
+    timedelta: ("days", "seconds", "microseconds"),
+}
 _NUMBER: Any = vars(UUID)["int"].__get__
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -44,19 +51,11 @@ _MICROSECOND = timedelta(microseconds=1)
 def form_of_object(packer: Packer, value: Any, place: str) -> Any:
     """Return the form of an object of these classes, or of theirs; ``None`` for any other."""
     kind: Any = type(value)
-    if issubclass(kind, datetime):
-        zone = _zone_form(datetime, value, place)
-        return {"$": "datetime", "fields": _fields(datetime, (*_DAY, *_TIME), value), **zone}
-    if issubclass(kind, date):
-        return {"$": "date", "fields": _fields(date, _DAY, value)}
-    if issubclass(kind, time):
-        return {
-            "$": "time",
-            "fields": _fields(time, _TIME, value),
-            **_zone_form(time, value, place),
-        }
-    if issubclass(kind, timedelta):
-        return {"$": "timedelta", "fields": _fields(timedelta, _SPAN, value)}
+    for base, names in _FIELDS.items():
+        if issubclass(kind, base):
+            fields = [getattr(base, name).__get__(value) for name in names]
+            zone = _zone_form(base, value, place) if "fold" in names else {}
+            return {"$": base.__name__, "fields": fields, **zone}
     if issubclass(kind, Decimal):
         text = Decimal.__str__(value)
         try:
@@ -67,7 +66,7 @@ def form_of_object(packer: Packer, value: Any, place: str) -> Any:
     if issubclass(kind, UUID):
         number: Any = _NUMBER(value)
         if type(number) is int and 0 <= number < 1 << 128:
-            return {"$": "uuid", "hex": f"{number:032x}"}
+            return {"$": "uuid", "text": f"{number:032x}"}
     if issubclass(kind, PurePath):
         text = PurePath.__str__(value)
         if issubclass(type(text), str):
@@ -76,10 +75,6 @@ def form_of_object(packer: Packer, value: Any, place: str) -> Any:
     if images is not None and isinstance(value, getattr(images, "Image", ())):
         return _image_form(packer, value, place)
     return None
-
-
-def _fields(base: Any, names: tuple[str, ...], value: Any) -> list[int]:
-    return [getattr(base, name).__get__(value) for name in names]
 
 
 def _zone_form(base: Any, value: Any, place: str) -> dict[str, Any]:
@@ -113,29 +108,18 @@ def _image_form(packer: Packer, image: Any, place: str) -> Any:
 
 def object_of(unpacker: Unpacker, kind: str, form: Any) -> Any:
     """Make the object of a form."""
-    if kind == "datetime":
-        *fields, fold = _whole(form["fields"], 8)
-        return datetime(*fields, fold=fold).replace(tzinfo=_zone_of(form))
-    if kind == "date":
-        return date(*_whole(form["fields"], 3))
-    if kind == "time":
-        *fields, fold = _whole(form["fields"], 5)
-        return time(*fields, fold=fold).replace(tzinfo=_zone_of(form))
-    if kind == "timedelta":
-        return timedelta(*_whole(form["fields"], 3))
-    if kind == "decimal":
-        return decimal_of(_text(form["text"]))
-    if kind == "uuid":
-        return UUID(_text(form["hex"]))
-    if kind == "path":
-        return Path(_text(form["text"]))
-    return _made_image(unpacker, form)
-
-
-#: The kinds of forms that `object_of` reads.
-KINDS = frozenset(
-    ("datetime", "date", "time", "timedelta", "decimal", "uuid", "path", "image"),
-)
+    if kind == "image":
+        return _made_image(unpacker, form)
+    if kind in _TEXTS:
+        if type(form["text"]) is not str:
+            raise ValueError("an object whose text is none")
+        return _TEXTS[kind](form["text"])
+    base, names = _BY_NAME[kind]
+    fields = _whole(form["fields"], len(names))
+    if "fold" in names:
+        *fields, fold = fields
+        return base(*fields, fold=fold, tzinfo=_zone_of(form))
+    return base(*fields)
 
 
 def decimal_of(text: str) -> Decimal:
@@ -151,16 +135,17 @@ def decimal_of(text: str) -> Decimal:
     return made
 
 
+_BY_NAME = {base.__name__: (base, names) for base, names in _FIELDS.items()}
+_TEXTS: dict[str, Callable[[str], Any]] = {"decimal": decimal_of, "uuid": UUID, "path": Path}
+
+#: The kinds of forms that `object_of` reads.
+KINDS = frozenset((*_BY_NAME, *_TEXTS, "image"))
+
+
 def _whole(fields: Any, count: int) -> list[Any]:
     if type(fields) is not list or len(fields) != count or any(type(x) is not int for x in fields):
         raise ValueError("a date or a time with other fields")
     return list(fields)
-
-
-def _text(text: Any) -> str:
-    if type(text) is not str:
-        raise ValueError("an object whose text is none")
-    return text
 
 
 def _zone_of(form: Any) -> tzinfo | None:
@@ -169,7 +154,7 @@ def _zone_of(form: Any) -> tzinfo | None:
         try:
             return ZoneInfo(name)
         except (KeyError, OSError, ValueError):
-            # There may be no files of zones, or none that may be read.
+            # The system may lack time zone files, or the policy forbid to read them.
             if "offset" not in form:
                 raise ValueError(f"a time zone {name[:50]!r}, which is not known here") from None
     if "offset" not in form:

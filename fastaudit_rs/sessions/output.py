@@ -122,7 +122,7 @@ class _Sink(io.BufferedIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        # By its buffer: `bytes()` of a subclass may be one of a subclass again.
+        # A subclass can make `bytes(data)` return a subclass again: its buffer is exact.
         taken = bytes(memoryview(data))
         self._take(taken)
         return len(taken)
@@ -171,7 +171,7 @@ def _stream_of(proxy: StreamProxy) -> Any:
     if output is None and _threaded:
         output = next((one for one in _threaded if one.is_here is not None and one.is_here()), None)
         if output is not None:
-            # Looked for once in each thread.
+            # Kept, so that each thread looks once.
             _here.set(output)
     own = output and output.streams.get(object.__getattribute__(proxy, "_name"))
     return own or object.__getattribute__(proxy, "_other")

@@ -1,14 +1,16 @@
-"""The output of a step as it comes, told to a function of the host."""
+"""The output of a step as it comes, told to a function of the host, or read as a stream."""
 
 import asyncio
 import codecs
 import contextvars
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from .._native import _Interrupts
+from ..results import Result
 
 #: The streams of a step.
 Name: TypeAlias = Literal["stdout", "stderr"]
@@ -28,10 +30,14 @@ class Output:
     text: str
 
 
+#: A function that gets the output of a step, by pieces.
+Tell: TypeAlias = Callable[[Output], object]
+
+
 class Pieces:
     """Tells the pieces of a step's output as text."""
 
-    def __init__(self, tell: Callable[[Output], object]) -> None:
+    def __init__(self, tell: Tell) -> None:
         self._tell = tell
         make = codecs.getincrementaldecoder("utf-8")
         self._decoders = {"stdout": make("replace"), "stderr": make("replace")}
@@ -61,7 +67,7 @@ class Lines:
     the end of the step, as a terminal does.
     """
 
-    def __init__(self, tell: Callable[[Output], object], interrupts: _Interrupts) -> None:
+    def __init__(self, tell: Tell, interrupts: _Interrupts) -> None:
         self._pieces = Pieces(tell)
         self._interrupts = interrupts
         self._held: dict[Name, list[bytes]] = {name: [] for name in NAMES}
@@ -83,7 +89,7 @@ class Lines:
             self._told(name)
 
     def _told(self, name: Name) -> None:
-        # The host's function is left whole by an interrupt.
+        # No interrupt of the step breaks off the host's function.
         self._interrupts.hold()
         try:
             held, self._held[name] = self._held[name], []
@@ -103,13 +109,11 @@ class Lines:
 class InLoop:
     """Calls a function with output in an event loop; a failure of it ends the step."""
 
-    def __init__(
-        self, stop: Callable[[], object], on_output: Callable[[Output], object] | None
-    ) -> None:
+    def __init__(self, stop: Callable[[], object], on_output: Tell | None) -> None:
         self._stop = stop
         self._on_output = on_output
         self._loop = asyncio.get_running_loop()
-        # The thread that writes has another.
+        # `on_output` gets the caller's context, not that of the thread that writes.
         self._context = contextvars.copy_context()
         self._failed: BaseException | None = None
 
@@ -138,3 +142,67 @@ class InLoop:
         await asyncio.sleep(0)
         if self._failed is not None:
             raise self._failed
+
+
+class Stream(AsyncIterator[Output]):
+    """The output of a step as it comes; its result at the end.
+
+    The step begins when the first of it is asked for.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Tell, threading.Event], Coroutine[Any, Any, Result]],
+        interrupt: Callable[[], object],
+    ) -> None:
+        self._run = run
+        self._interrupt = interrupt
+        self._stopped = threading.Event()
+        self._queue: asyncio.Queue[Output | None] = asyncio.Queue()
+        self._task: asyncio.Task[Result] | None = None
+
+    def __aiter__(self) -> "Stream":
+        return self
+
+    async def __anext__(self) -> Output:
+        if self._task is None:
+            self._task = self._begun()
+        try:
+            output = await self._queue.get()
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
+        if output is not None:
+            return output
+        # Whoever asks again gets the end again.
+        self._queue.put_nowait(None)
+        self._task.result()
+        raise StopAsyncIteration
+
+    def _begun(self) -> "asyncio.Task[Result]":
+        loop = asyncio.get_running_loop()
+
+        def tell(output: Output) -> None:
+            loop.call_soon_threadsafe(self._queue.put_nowait, output)
+
+        task = loop.create_task(self._run(tell, self._stopped))
+        task.add_done_callback(lambda _: self._queue.put_nowait(None))
+        return task
+
+    @property
+    def result(self) -> Result:
+        """The result of the step.
+
+        Raises:
+            RuntimeError: It has not ended yet.
+        """
+        if self._task is None or not self._task.done():
+            raise RuntimeError("the step has not ended yet: read its output to the end first")
+        return self._task.result()
+
+    async def aclose(self) -> None:
+        """Interrupt the step if it still runs, and wait for its end."""
+        if self._task is not None and not self._task.done():
+            self._stopped.set()
+            self._interrupt()
+            await asyncio.wait([self._task])

@@ -135,7 +135,7 @@ class Questions:
             return None
         until = None if self._seconds is None else now + self._seconds
         name = secrets.token_urlsafe(24)
-        # Nothing of it is the code's own.
+        # Made anew, without objects of the code.
         copied = AuditDenied.from_dict(denied.to_dict())
         granted = (*step.used, *step.left)
         pending = Pending(

@@ -9,20 +9,20 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
+from .._threads import in_thread
 from ..results import WAYS, Error, Result
 from .base import Session
 from .errors import ProcessEnded, SandboxError
 from .record import MAGIC, read
 from .store import Store
-from .turns import Turns, in_thread
+from .turns import Turns
 
 #: Opens a session: a session itself, or a context manager that gives one, and closes it.
 Opens = Callable[[], AbstractContextManager[Session]]
 
-#: Told of what no caller can be told of.
+#: Gets warnings where there is no caller to raise an error to.
 log = logging.getLogger("fastaudit_rs.sessions")
 
 #: The turns that this context has.
@@ -87,13 +87,13 @@ class QueuedSession:
         self.last_used = time.monotonic()
         #: The session, if it is open.
         self.session: Session | None = None
-        #: Why it is of no use any more.
+        #: Why it takes no more steps; empty while it does.
         self.closed = ""
         #: True if it was saved before, and may be opened anew.
         self.is_shut = False
         self._opens = opens
         self._key, self._store, self._autosave = key, store, autosave
-        self._room = room
+        self._room = room or Turns()
         self._has_room = False
         self._ends = contextlib.ExitStack()
         self._opening = threading.Lock()
@@ -129,7 +129,7 @@ class QueuedSession:
         try:
             ran = await session.arun(code, **options)
         except SandboxError as error:
-            failed = await in_thread(partial(self._failed, error))
+            failed = await in_thread(self._failed, error)
             ran = failed or await session.arun(code, **options)
         return for_models(ran)
 
@@ -139,12 +139,16 @@ class QueuedSession:
         self._check()
         with self.turns.turn():
             self._check()
-            if self._room is not None and not self._has_room:
-                self._room.wait(self._room.ask())
+            if not self._has_room:
+                self._room.take()
                 self._has_room = True
             session = self.open()
-            with self._used():
+            turn = self._begin()
+            try:
                 yield session
+            finally:
+                if self._ended(turn):
+                    self._settle()
 
     @contextlib.asynccontextmanager
     async def async_turn(self) -> AsyncIterator[Session]:
@@ -152,8 +156,8 @@ class QueuedSession:
         self._check()
         async with self.turns.async_turn():
             self._check()
-            if self._room is not None and not self._has_room:
-                await self._room.wait_async(self._room.ask())
+            if not self._has_room:
+                await self._room.async_take()
                 self._has_room = True
             session = self.session
             if session is None or session._has_ended():
@@ -175,15 +179,6 @@ class QueuedSession:
     def is_mine(self) -> bool:
         """True if this is called in a turn, maybe by a tool."""
         return any(turn.of is self for turn in _turns.get())
-
-    @contextlib.contextmanager
-    def _used(self) -> Iterator[None]:
-        turn = self._begin()
-        try:
-            yield
-        finally:
-            if self._ended(turn):
-                self._settle()
 
     def _begin(self) -> _Turn:
         turn = _Turn(self)
@@ -220,7 +215,7 @@ class QueuedSession:
             self._mend(self.session, is_told=self._has_ended)
             self._has_ended = False
         if self.closed:
-            # Meanwhile.
+            # It was closed while it was opened.
             raise RuntimeError(self.closed)
         return self.session
 
@@ -274,27 +269,30 @@ class QueuedSession:
                 self._end()
             return
         try:
-            self.save()
+            self._save()
         except Exception as error:
             log.warning("the session %r is not saved: %s", self._key, error)
 
-    def save(self) -> None:
+    def _save(self, is_last: bool = False) -> None:
         """Save it, if there is a store and it is open."""
-        if self._store is not None and self.session is not None and not self._is_saved:
-            self._store[self._key] = MAGIC + self.session._saved()
-            self._is_saved = True
+        if self._store is None or self.session is None or self._is_saved:
+            return
+        try:
+            if is_last and self.session._has_ended():
+                return
+            body = self.session._saved()
+        except Exception as error:
+            if not is_last:
+                raise
+            # A value of the code fails to be saved: that keeps no session open.
+            log.warning("the session %r is closed without being saved: %s", self._key, error)
+            return
+        self._store[self._key] = MAGIC + body
+        self._is_saved = True
 
     def shut(self) -> None:
         """Save and close it, for good. It stays open if the store refuses."""
-        if self._store is not None and self.session is not None and not self._is_saved:
-            try:
-                body = b"" if self.session._has_ended() else self.session._saved()
-            except Exception as error:
-                # It is the code's fault, and nobody else waits for it.
-                log.warning("the session %r is closed without being saved: %s", self._key, error)
-                body = b""
-            if body:
-                self._store[self._key] = MAGIC + body
+        self._save(is_last=True)
         self.closed, self.is_shut = self.closed or "the session is closed", True
         self._end()
 
@@ -316,6 +314,6 @@ class QueuedSession:
             self._ends.close()
         finally:
             self.session = None
-            if self._room is not None and self._has_room:
+            if self._has_room:
                 self._has_room = False
                 self._room.end()

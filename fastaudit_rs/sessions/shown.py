@@ -139,7 +139,7 @@ class Shown:
 def _put_all(found: dict[str, str | bytes], given: Any) -> None:
     if issubclass(type(given), dict):
         for mime, data in dict.items(given):
-            # One that is malformed leaves the others where they are.
+            # A malformed entry does not hide the others.
             with contextlib.suppress(Exception):
                 _put(found, mime, data)
 
@@ -231,7 +231,7 @@ def _take_display(functions: Any) -> None:
         # Updates of it are shown as things of their own.
         return functions.DisplayHandle(None if name is True else name) if name else None
 
-    # The modules that offer it may be there already.
+    # Modules that were imported before have their own references.
     for module in map(sys.modules.get, (_IPYTHON, "IPython.display", "IPython.core.display")):
         if module is not None and vars(module).get("display") is given:
             vars(module)["display"] = display

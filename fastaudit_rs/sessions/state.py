@@ -21,9 +21,14 @@ class StepQueue(step.StepContext):
     """The state of the steps of a session, which the thread of the guest alone touches."""
 
     def __init__(
-        self, policy: Policy, tools: dict[str, Callable[..., Any]], most: int | None
+        self,
+        policy: Policy,
+        tools: dict[str, Callable[..., Any]],
+        most: int | None,
+        directory: str,
     ) -> None:
         super().__init__(policy, {}, Shown(VALUE if most is None else most))
+        self._directory = directory
         self.number = 0
         self.tools = tools
         self.before: _State | None = None
@@ -72,9 +77,9 @@ class StepQueue(step.StepContext):
             return None
         return packed_value(self.names[name], name)
 
-    def undo(self, below: str) -> None:
+    def undo(self) -> None:
         assert self.before is not None
-        self._go_back(self.before, below)
+        self._go_back(self.before)
 
     def keep(self, number: int) -> None:
         self.snapshots[number] = self._now()
@@ -82,13 +87,13 @@ class StepQueue(step.StepContext):
     def drop(self, number: int) -> None:
         self.snapshots.pop(number, None)
 
-    def restore(self, number: int, below: str) -> None:
-        self._go_back(self.snapshots[number], below)
+    def restore(self, number: int) -> None:
+        self._go_back(self.snapshots[number])
 
     def _now(self) -> _State:
         return dict(self.names), _directory(), len(sys.modules), self.definitions.now()
 
-    def _go_back(self, state: _State, below: str) -> None:
+    def _go_back(self, state: _State) -> None:
         names, directory, modules, definitions = state
         self.before = None
         self.definitions = definitions.now()
@@ -98,17 +103,17 @@ class StepQueue(step.StepContext):
         self.names.clear()
         self.names.update(names)
         self.own["_"] = names.get("_")
-        _forget_modules(below, modules)
+        self._forget_modules(modules)
         if directory is not None:
             os.chdir(directory)
 
-    def reset(self, below: str) -> None:
-        self.end(below)
+    def reset(self) -> None:
+        self.end()
         self.number = 0
         self.loop = step.Loop()
         self.begin()
 
-    def going_on(self, other: "StepQueue", below: str) -> Callable[[], None]:
+    def going_on(self, other: "StepQueue") -> Callable[[], None]:
         """Return work that goes on from the state before the step that another one runs."""
         state, snapshots, own = other.before, {**other.snapshots}, {**other.own}
         self.number, self.sources, self._modules = other.number, other.sources, other._modules
@@ -119,7 +124,7 @@ class StepQueue(step.StepContext):
             self.own = {**own, **self.own}
             self.snapshots = snapshots
             if state is not None:
-                self._go_back(state, below)
+                self._go_back(state)
 
         return work
 
@@ -136,7 +141,7 @@ class StepQueue(step.StepContext):
         output.begin()
         return self.revive(body)
 
-    def end(self, below: str) -> None:
+    def end(self) -> None:
         self.before = None
         self.snapshots.clear()
         try:
@@ -145,16 +150,16 @@ class StepQueue(step.StepContext):
             self.names.clear()
             self.sources.clear()
             self.definitions = Definitions()
-            # Another session has modules of these names in a directory of its own.
-            _forget_modules(below, self._modules)
+            # The next session may have other modules of these names.
+            self._forget_modules(self._modules)
 
-
-def _forget_modules(below: str, first: int) -> None:
-    """Forget modules whose files are in a directory, so that they are imported anew."""
-    for name in list(sys.modules)[first:]:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if type(file) is str and file.startswith(below + os.sep) and "site-packages" not in file:
-            del sys.modules[name]
+    def _forget_modules(self, first: int) -> None:
+        """Forget modules whose files are in the directory, so that they are imported anew."""
+        below = self._directory + os.sep
+        for name in list(sys.modules)[first:]:
+            file = getattr(sys.modules.get(name), "__file__", None)
+            if type(file) is str and file.startswith(below) and "site-packages" not in file:
+                del sys.modules[name]
 
 
 def _directory() -> str | None:

@@ -75,11 +75,11 @@ class Loop:
         except BaseException as error:
             with contextlib.suppress(BaseException):
                 if not task.done():
-                    # It was interrupted: its `finally` clauses run.
+                    # The step was interrupted: let its `finally` clauses run.
                     task.cancel()
                     loop.run_until_complete(task)
                 elif task.cancelled() or task.exception() is not error:
-                    # Another task was, as it ended: what stops the loop then is still to run.
+                    # An interrupt hit another task as this one ended: let the loop stop.
                     loop.call_soon(loop.stop)
                     loop.run_forever()
             raise
@@ -95,19 +95,19 @@ class Loop:
                 loop.stop()
 
         def look_again() -> None:
-            # Another thread may read it first.
+            # Another thread may read the message first, so that no event comes.
             look()
             if threading.active_count() > 1 or asyncio.all_tasks(loop):
                 loop.call_later(LOOK, look_again)
 
-        # A tool that is awaited has the loop look at the descriptor itself.
+        # A duplicate: an awaited tool registers the descriptor itself with the loop.
         own, process = os.dup(descriptor), os.getpid()
         try:
             loop.add_reader(own, look)
             loop.call_soon(look_again)
             loop.run_forever()
         finally:
-            # A copy of the process that a task has made shares what the loop waits for.
+            # A forked child shares the loop's selector, and must leave it alone.
             if os.getpid() == process:
                 with contextlib.suppress(Exception):
                     loop.remove_reader(own)
@@ -210,14 +210,14 @@ class StepContext:
             shown.figures()
         except BaseException as error:
             _tell_error(outcome, error, name, self.sources)
-            # Objects of the step's frames do not outlive it because of its exception. What they
-            # say of their end, such as a coroutine that nobody awaited, is not said of this file.
+            # Drops the frames, which would keep objects of the step alive. It runs in code without
+            # a file, so that warnings, as of a coroutine never awaited, name no file of ours.
             eval(_FREE, {"free": partial(BaseException.with_traceback, error, None)})
             with contextlib.suppress(BaseException):
                 shown.figures()
         outcome.display = shown.end()
         with contextlib.suppress(Exception):
-            # It is not compiled if its code is none.
+            # The code may be no Python.
             self.definitions.note(code, name, before, self.names)
         return outcome
 
@@ -315,7 +315,7 @@ def _tell_value(outcome: Outcome, value: object, shown: Shown) -> None:
 
 
 def _tell_error(outcome: Outcome, error: BaseException, name: str, sources: Sources) -> None:
-    # By its type: attributes of the code's exceptions can be anything.
+    # Only its type is trusted: attributes of the code's exceptions can be anything.
     ended_by = type(error)
     if issubclass(ended_by, SystemExit):
         outcome.status = exit_status(vars(SystemExit)["code"].__get__(error))
@@ -330,7 +330,7 @@ def _tell_error(outcome: Outcome, error: BaseException, name: str, sources: Sour
     try:
         whole, line = _traceback(error, sources), line_of(error, name)
     except BaseException:
-        # Its class makes the traceback fail.
+        # An exception's class can make formatting fail.
         whole = f"{kind}: {text}\n"
     outcome.error = Error(kind, text, limited(whole), line)
 

@@ -148,7 +148,7 @@ def write_file(path: str, data: bytes) -> None:
 
 def read_file(path: str) -> bytes:
     """Read a regular file. One that is longer than a record is read no further."""
-    # It does not wait for the other end of a named pipe.
+    # Non-blocking, as opening a named pipe would wait for its other end.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

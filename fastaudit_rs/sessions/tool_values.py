@@ -96,7 +96,7 @@ class Budget:
         return called
 
 
-# What the core calls where a value is no plain data: it copies those itself.
+# The core copies plain data itself, and calls these for all else.
 
 
 def passed(

@@ -6,20 +6,17 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
-from typing import TypeVar
 
-from .. import _threads
-from .._waiting import works_for
-
-T = TypeVar("T")
+from .._threads import in_thread
 
 
 class Turns:
-    """Gives turns, a number of them at a time."""
+    """Gives turns, a number of them at a time; `make_room` is called where somebody waits."""
 
-    def __init__(self, count: int = 1) -> None:
+    def __init__(self, count: float = 1, make_room: Callable[[], object] | None = None) -> None:
         self._lock = threading.Lock()
         self._left = count
+        self._make_room = make_room
         self._waiting: deque[Future[None]] = deque()
 
     def ask(self) -> "Future[None]":
@@ -69,15 +66,23 @@ class Turns:
         if not turn.cancel():
             self.end()
 
-    def wait(self, turn: "Future[None]") -> None:
+    def take(self) -> None:
+        """Wait for a turn."""
+        turn = self.ask()
         try:
+            if self._make_room is not None and not turn.done():
+                self._make_room()
             turn.result()
         except BaseException:
             self.drop(turn)
             raise
 
-    async def wait_async(self, turn: "Future[None]") -> None:
+    async def async_take(self) -> None:
+        """The same, without stopping the event loop."""
+        turn = self.ask()
         try:
+            if self._make_room is not None and not turn.done():
+                await in_thread(self._make_room)
             await asyncio.wrap_future(turn)
         except BaseException:
             self.drop(turn)
@@ -86,7 +91,7 @@ class Turns:
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """Wait for a turn, and have it."""
-        self.wait(self.ask())
+        self.take()
         try:
             yield
         finally:
@@ -95,29 +100,8 @@ class Turns:
     @contextlib.asynccontextmanager
     async def async_turn(self) -> AsyncIterator[None]:
         """The same, without stopping the event loop."""
-        await self.wait_async(self.ask())
+        await self.async_take()
         try:
             yield
         finally:
             self.end()
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Call a function in a thread. Cancelling this waits for its end."""
-    loop = asyncio.get_running_loop()
-
-    def there() -> T:
-        # A context of its own.
-        works_for.set(loop)
-        return work()
-
-    task = asyncio.ensure_future(_threads.in_thread(there))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()
-        raise

@@ -48,10 +48,10 @@ class Typed:
         self.__name__ = self.__qualname__ = name
         self.__doc__ = inspect.getdoc(function) if doc is None else doc
         self.is_async = is_async_function(function) if is_async is None else is_async
-        self._by_name: dict[str, Reader | None] = {}
-        self._by_position: list[tuple[str, Reader | None]] = []
-        self._rest: tuple[str, Reader | None] | None = None
-        self._more: Reader | None = None
+        by_name: dict[str, Reader | None] = {}
+        by_position: list[tuple[str, Reader | None]] = []
+        rest: tuple[str, Reader | None] = "args", None
+        more: Reader | None = None
         properties: dict[str, Json] = {}
         required: list[str] = []
         self.__signature__ = signature or signature_of(function)
@@ -59,15 +59,15 @@ class Typed:
         for one in parameters:
             found = _reader_of(name, one) if reads else None
             if one.kind is one.VAR_POSITIONAL:
-                self._rest = one.name, found
+                rest = one.name, found
                 continue
             if one.kind is one.VAR_KEYWORD:
-                self._more = found
+                more = found
                 continue
             if one.kind in _POSITIONAL:
-                self._by_position.append((one.name, found))
+                by_position.append((one.name, found))
             if one.kind is not one.POSITIONAL_ONLY:
-                self._by_name[one.name] = found
+                by_name[one.name] = found
             if isinstance(found, _Hidden):
                 continue
             properties[one.name] = {} if found is None else dict(found.schema)
@@ -75,94 +75,86 @@ class Typed:
                 required.append(one.name)
             elif type(one.default) in (str, int, float, bool, type(None)):
                 properties[one.name]["default"] = one.default
-        readers = [self._more, self._rest and self._rest[1], *self._by_name.values()]
-        readers += [found for _, found in self._by_position]
-        #: True if arguments are looked at before the call.
-        self.reads = any(found is not None and not found.is_of_host for found in readers)
-        is_of_host = any(found is not None and found.is_of_host for found in readers)
+        read, read_within = (
+            _reading(name, by_position, rest, by_name, more, of_host) for of_host in (False, True)
+        )
+        #: Reads arguments before the call, but for those that pydantic reads.
+        self.before = read
         #: The function, which has pydantic read what it alone can.
-        self.within = self._of_host(function) if is_of_host else function
+        self.within = function if read_within is None else _reading_first(read_within, function)
         #: The classes of arguments by position that are what they are named; `object` for any.
-        self.kinds = tuple(_kind_of(found) for _, found in self._by_position)
+        self.kinds = tuple(_kind_of(found) for _, found in by_position)
         schema = schema or _schema(name, self.__doc__, properties, required)
         #: A JSON schema, of data that JSON has.
         self.schema: Json = json.loads(json.dumps(schema, default=str))
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        given, named = self.before(args, kwargs)
-        return self.within(*given, **named)
-
-    def before(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments as what they are named, but for those that pydantic reads."""
-        if not self.reads:
-            return args, kwargs
-        places = self._places(len(args))
-        given = (
-            self._read(place, found, value)
-            for value, (place, found) in zip(args, places, strict=True)
-        )
-        named = {
-            key: self._read(key, self._by_name.get(key, self._more), value)
-            for key, value in kwargs.items()
-        }
-        return tuple(given), named
-
-    def _read(self, parameter: str, found: Reader | None, value: Any) -> Any:
-        if found is None or found.is_of_host:
-            return value
-        try:
-            return found.read(value)
-        except Wrong as wrong:
-            raise wrong.told(self.__name__, parameter) from None
-
-    def _of_host(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function that has arguments read with the host's rights.
-
-        A guest in this process may have replaced names of modules, even by native functions: none
-        is looked up as it runs.
-        """
-
-        def one(found: Reader | None) -> Callable[[Any, str], Any] | None:
-            return _told_by(self.__name__, found)
-
-        by_position = [(one(found), place) for place, found in self._by_position]
-        rest, found = self._rest or ("args", None)
-        above, more = (one(found), rest), one(self._more)
-        by_name = {name: one(found) for name, found in self._by_name.items()}
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            given = []
-            readers = [*by_position]
-            for value in args:
-                read, place = readers.pop(0) if readers else above
-                given.append(value if read is None else read(value, place))
-            for key, value in kwargs.items():
-                read = by_name.get(key, more)
-                kwargs[key] = value if read is None else read(value, key)
-            return function(*given, **kwargs)
-
-        return call
-
-    def _places(self, count: int) -> list[tuple[str, Reader | None]]:
-        name, found = self._rest or ("args", None)
-        above = range(count - len(self._by_position))
-        return self._by_position[:count] + [(f"{name}[{number}]", found) for number in above]
+        if self.before is not None:
+            args, kwargs = self.before(args, kwargs)
+        return self.within(*args, **kwargs)
 
 
-def _told_by(tool: str, found: Reader | None) -> Callable[[Any, str], Any] | None:
-    if found is None or not found.is_of_host:
+#: What gets the arguments of a call, and returns those that a function gets.
+Before = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+def _reading(
+    tool: str,
+    by_position: list[tuple[str, Reader | None]],
+    rest: tuple[str, Reader | None],
+    by_name: dict[str, Reader | None],
+    more: Reader | None,
+    of_host: bool,
+) -> Before | None:
+    """Return what reads the arguments that pydantic reads, or the others; ``None`` if none are.
+
+    A guest in this process may have replaced names of modules, even by native functions: none is
+    looked up as it runs, as the former have the rights of the host.
+    """
+    wrong_class, as_tuple = Wrong, tuple
+
+    def one(found: Reader | None) -> Callable[[Any, str], Any] | None:
+        if found is None or found.is_of_host is not of_host:
+            return None
+        read_plainly = found.read
+
+        def read(value: Any, parameter: str) -> Any:
+            try:
+                return read_plainly(value)
+            except wrong_class as wrong:
+                raise wrong.told(tool, parameter) from None
+
+        return read
+
+    first = [(one(found), place) for place, found in by_position]
+    rest_name, read_rest, read_more = rest[0], one(rest[1]), one(more)
+    named = {name: one(found) for name, found in by_name.items()}
+    if not any([read_rest, read_more, *named.values(), *(read for read, _ in first)]):
         return None
-    read_plainly, wrong_class = found.read, Wrong
 
-    def read(value: Any, parameter: str) -> Any:
-        try:
-            return read_plainly(value)
-        except wrong_class as wrong:
-            raise wrong.told(tool, parameter) from None
+    def before(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given, left, number = [], [*first], 0
+        for value in args:
+            if left:
+                read, place = left.pop(0)
+            else:
+                read, place, number = read_rest, f"{rest_name}[{number}]", number + 1
+            given.append(value if read is None else read(value, place))
+        found = {}
+        for key, value in kwargs.items():
+            read = named.get(key, read_more)
+            found[key] = value if read is None else read(value, key)
+        return as_tuple(given), found
 
-    return read
+    return before
+
+
+def _reading_first(read: Before, function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given, named = read(args, kwargs)
+        return function(*given, **named)
+
+    return call
 
 
 class _Never:
@@ -186,7 +178,7 @@ def _reader_of(name: str, parameter: inspect.Parameter) -> Reader | None:
     try:
         if isinstance(annotation, str):
             raise Unknown("its names are not known where the function is defined")
-        # A default is one of its values.
+        # `x: int = None` takes None too.
         is_optional = parameter.default is None
         return reader(Optional[annotation] if is_optional else annotation)  # noqa: UP045
     except ImportError:
@@ -237,6 +229,11 @@ def heading(name: str, function: Callable[..., Any]) -> str:
     # Those of a JSON schema may have names that no parameter of Python has.
     others = [f"{one!r}: ..." for one in properties if one not in signature.parameters]
     return f"{told}, called with **{{{', '.join(others)}}}" if others else told
+
+
+def summary(function: Any) -> str:
+    """The first paragraph of a function's documentation, in one line."""
+    return (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
 
 
 def structures(function: Any) -> Json:
@@ -367,10 +364,6 @@ def is_generator_function(function: object) -> bool:
     return any(inspect.isgeneratorfunction(x) or inspect.isasyncgenfunction(x) for x in both)
 
 
-#: What gets the arguments of a call, and returns those that a function gets.
-Before = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
-
-
 def prepared(
     function: Callable[..., Any], name: str, raw: bool
 ) -> tuple[Callable[..., Any], Before | None, tuple[type, ...], Json]:
@@ -385,8 +378,7 @@ def prepared(
             # It reads them itself.
             return function, None, (), {**inner.schema, "name": name}
         if isinstance(inner, Typed):
-            before = inner.before if inner.reads else None
-            return function, before, inner.kinds, {**inner.schema, "name": name}
+            return function, inner.before, inner.kinds, {**inner.schema, "name": name}
         inner = getattr(inner, "__wrapped__", None)
     typed = Typed(function, name, reads=not raw)
-    return typed.within, typed.before if typed.reads else None, typed.kinds, typed.schema
+    return typed.within, typed.before, typed.kinds, typed.schema

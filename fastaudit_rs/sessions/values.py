@@ -8,6 +8,7 @@ before anything is made of them.
 import json
 import math
 import sys
+from datetime import date, datetime, time, timedelta
 from importlib import import_module as _package
 from itertools import accumulate
 from typing import Any
@@ -72,7 +73,7 @@ def unpack(data: bytes | memoryview, *, arrays: bool = True, own: bool = False) 
         raise ValueError(f"a malformed message: {type(bad).__name__}") from None
 
 
-# Arrays of numpy, and frames, series and indices of pandas, by value.
+# Arrays of numpy, and frames, series and indices of pandas and polars, by value.
 #
 # Numbers are their bytes; text and the like are lists. A package is imported to make an array only
 # if somebody sends one, and is never needed otherwise.
@@ -90,12 +91,27 @@ TEXTS = ("str", "string")
 LISTED = ("object", "str", "string", "boolean", "Int", "UInt", "Float")
 
 
+#: Types of columns of polars: the class of their values in Python, and their own arguments.
+_NUMBERS = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
+POLARS: dict[str, tuple[type, tuple[str, ...]]] = {
+    **dict.fromkeys(_NUMBERS, (int, ())),
+    **dict.fromkeys(("Float32", "Float64"), (float, ())),
+    **dict.fromkeys(("String", "Categorical"), (str, ())),
+    "Binary": (bytes, ()),
+    "Boolean": (bool, ()),
+    "Date": (date, ()),
+    "Time": (time, ()),
+    "Datetime": (datetime, ("time_unit", "time_zone")),
+    "Duration": (timedelta, ("time_unit",)),
+}
+
+
 def form_of(packer: Packer, value: Any, place: str, depth: int) -> Any:
     """Return the form of an object, an array or a frame; ``None`` for anything else."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
         if isinstance(value, numpy.generic):
-            # A number of numpy becomes one of Python, if that has such numbers.
+            # A number of numpy becomes one of Python where Python has such numbers.
             if value.dtype.kind in "biufcSU":
                 return packer.form(value.item(), place, depth)
             return _array(packer, numpy.asarray(value), place)
@@ -106,6 +122,13 @@ def form_of(packer: Packer, value: Any, place: str, depth: int) -> Any:
         found = _frame_form(pandas, packer, value, place, depth)
         if found is not None:
             return found
+    polars: Any = sys.modules.get("polars")
+    if polars is not None and hasattr(polars, "DataFrame"):
+        if isinstance(value, polars.DataFrame):
+            columns = [_polars_form(packer, one, f"{place}[{one.name!r}]", depth) for one in value]
+            return {"$": "polars.DataFrame", "columns": columns}
+        if isinstance(value, polars.Series):
+            return {"$": "polars.Series", "columns": [_polars_form(packer, value, place, depth)]}
     return form_of_object(packer, value, place)
 
 
@@ -183,10 +206,11 @@ def _column(packer: Packer, column: Any, place: str, depth: int) -> Any:
     are_texts = not any(isinstance(value, str) for value, x in zip(values, lengths) if x < 0)  # noqa: B905
     if are_texts and name.startswith(TEXTS if -1 in lengths else (*TEXTS, "object")):
         return {"type": name, **_texts_form(packer, values, lengths, place)}
-    items = [
-        packer.form(item, f"{place}[{number}]", depth + 1) for number, item in enumerate(values)
-    ]
-    return {"type": name, "items": items}
+    return {"type": name, "items": _items_form(packer, values, place, depth)}
+
+
+def _items_form(packer: Packer, values: list[Any], place: str, depth: int) -> list[Any]:
+    return [packer.form(one, f"{place}[{number}]", depth + 1) for number, one in enumerate(values)]
 
 
 def _texts_form(packer: Packer, values: list[Any], lengths: list[int], place: str) -> Any:
@@ -207,12 +231,33 @@ def _index(packer: Packer, index: Any, place: str, depth: int) -> Any:
     return {"names": names, "column": _column(packer, index.array, place, depth)}
 
 
+def _polars_form(packer: Packer, column: Any, place: str, depth: int) -> Any:
+    kind = column.dtype
+    name = kind.base_type().__name__
+    if name not in POLARS or getattr(kind, "time_unit", None) == "ns":
+        instead = f"pass {place[:50]}.to_list()"
+        raise NotData(f"{place[:200]} has the type {str(kind)[:50]}, {instead}")
+    arguments = [getattr(kind, one) for one in POLARS[name][1]]
+    form = {"name": column.name, "type": name, "arguments": arguments}
+    if POLARS[name][0] in (int, float) and not column.null_count():
+        return {**form, "array": _array(packer, column.to_numpy(), place)}
+    values = column.to_list()
+    if POLARS[name][0] is str:
+        lengths = [-1 if one is None else len(one) for one in values]
+        return {**form, **_texts_form(packer, values, lengths, place)}
+    return {**form, "items": _items_form(packer, values, place, depth)}
+
+
 def value_of(unpacker: Unpacker, kind: str, form: Any) -> Any:
     if kind in KINDS:
         return object_of(unpacker, kind, form)
     try:
         if kind == "array":
             return _made_array(unpacker, form)
+        if kind in ("polars.DataFrame", "polars.Series"):
+            polars = _package("polars")
+            columns = [_made_polars(polars, unpacker, column) for column in form["columns"]]
+            return polars.DataFrame(columns) if kind == "polars.DataFrame" else columns[0]
         pandas = _package("pandas")
     except ImportError as missing:
         raise ValueError(f"the package {missing.name!r} is not installed here") from None
@@ -252,6 +297,26 @@ def _made_array(unpacker: Unpacker, form: Any) -> Any:
     return numpy.frombuffer(blob, dtype=kind).reshape(shape).copy()
 
 
+def _made_polars(polars: Any, unpacker: Unpacker, form: Any) -> Any:
+    """A column, whose dates and times are those of Python: polars panics at some of its own."""
+    kind, _ = POLARS[form["type"]]
+    dtype = getattr(polars, form["type"])
+    if form["arguments"]:
+        unit, *zone = form["arguments"]
+        dtype = dtype(unit, *(None if one is None else zone_name(one) for one in zone))
+    if "texts" in form:
+        values: Any = _made_texts(unpacker, form)
+    elif "array" in form:
+        values = _made_array(unpacker, form["array"])
+        if values.ndim != 1 or values.dtype.kind not in "iuf":
+            raise ValueError("a column with something else than numbers")
+    else:
+        values = list(map(unpacker.value, form["items"]))
+        if any(one is not None and type(one) is not kind for one in values):
+            raise ValueError("a column with values of another type")
+    return polars.Series(form["name"], values, dtype)
+
+
 def _made_column(unpacker: Unpacker, form: Any, is_index: bool = False) -> Any:
     pandas = _package("pandas")
     kind = form["type"]
@@ -272,7 +337,7 @@ def _made_column(unpacker: Unpacker, form: Any, is_index: bool = False) -> Any:
     if "texts" in form:
         items = _made_texts(unpacker, form)
     else:
-        # pandas looks for the values of an index by their hashes.
+        # pandas hashes the values of an index.
         items = (
             unpacker.keys(form["items"]) if is_index else list(map(unpacker.value, form["items"]))
         )

@@ -13,7 +13,6 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Annotated, Any
 from weakref import WeakSet
 
@@ -38,11 +37,11 @@ from pydantic import Field
 from .. import __version__
 from .._for_model import clean
 from .._text import printable
+from .._threads import in_thread
 from ..results import Result
 from ..sessions.base import Session
 from ..sessions.manager import SessionManager
 from ..sessions.queued import Opens
-from ..sessions.turns import in_thread
 from .mcp_files import FILES, ChangedFiles
 from .mcp_result import RanResult, refused, tool_result
 
@@ -219,7 +218,7 @@ class _Clients:
             if timeout is not None and session.timeout is not None:
                 timeout = min(timeout, session.timeout)
             ran = await _ran(session, code, timeout, report)
-            links = await in_thread(partial(self._files[key].note, session, ran))
+            links = await in_thread(self._files[key].note, session, ran)
             return ran, links
 
     async def reset(self, ctx: ServerRequestContext[Any, Any]) -> None:
@@ -240,7 +239,7 @@ class _Clients:
         files, session = self._files.get(key), self._sessions._session_of(key)
         if files is None or session is None:
             return None
-        return await in_thread(partial(files.read, session, uri))
+        return await in_thread(files.read, session, uri)
 
     def _key(self, ctx: ServerRequestContext[Any, Any]) -> str:
         """The key of a client; empty if it has no session over HTTP."""
@@ -263,7 +262,7 @@ class _Clients:
     async def _end(self, key: str) -> None:
         """End the session of a client, with the step that runs."""
         with anyio.CancelScope(shield=True):
-            await in_thread(partial(self._sessions.remove, key))
+            await in_thread(self._sessions.remove, key)
         self._files.pop(key, None)
 
     async def close(self) -> None:

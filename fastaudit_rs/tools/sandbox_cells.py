@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import base64
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -215,7 +216,7 @@ def show(result: Result, cell: str, value: str | None = None) -> None:
             continue
         bundle = {"text/plain": harmless(plain) if isinstance(plain, str) else "(displayed)"}
         if (image := image_of(shown)) is not None:
-            bundle["image/png"] = image
+            bundle["image/png"] = base64.b64encode(image).decode()
         else:
             # Markup of the code's is shown without scripts.
             bundle["text/html"] = framed(shown)

@@ -1,5 +1,6 @@
 """Tools of agent packages given to sessions as they are, and sessions given to the packages."""
 
+import asyncio
 import enum
 import typing
 
@@ -281,8 +282,16 @@ class TestSmolagents:
             assert executor("image.size, sizes").output == ((3, 2), {"small"})
 
 
-def test_the_openai_sdk_makes_a_tool_of_a_session():
+@pytest.mark.parametrize("method", ["run", "arun"])
+def test_the_openai_sdk_makes_a_tool_of_a_session(method):
+    """It awaits a tool that is a coroutine function by its own account alone."""
     agents = pytest.importorskip("agents")
+    from agents.tool_context import ToolContext
+
+    given = '{"code": "6 * 7"}'
+    context = ToolContext(context=None, tool_name=method, tool_call_id="1", tool_arguments=given)
     with Policy().session() as session:
-        tool = agents.function_tool(session.run)
+        tool = agents.function_tool(getattr(session, method))
+        told = asyncio.run(tool.on_invoke_tool(context, given))
     assert set(tool.params_json_schema["properties"]) == {"code", "stdin", "timeout"}
+    assert str(told) == "value:\n42"

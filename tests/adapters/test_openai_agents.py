@@ -1,10 +1,10 @@
 """The tool for the OpenAI Agents SDK, with the package and a scripted model."""
 
-import asyncio
 import base64
 import json
 
 import pytest
+from loops import awaited
 
 from fastaudit_rs import Policy
 
@@ -72,7 +72,8 @@ class Scripted(Model):
 def run(tool, *codes):
     model = Scripted(*codes)
     agent = Agent("Analyst", model=model, tools=[tool])
-    ran = asyncio.run(Runner.run(agent, "Go."))
+    # The threads of the loop's executor are the host's.
+    ran = awaited(lambda: Runner.run(agent, "Go."))
     items = [item for item in ran.new_items if item.type == "tool_call_output_item"]
     return ran, model, items
 

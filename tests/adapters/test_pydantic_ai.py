@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from loops import awaited
 
 from fastaudit_rs import Policy
 
@@ -141,6 +142,26 @@ def test_it_runs_in_runs_alone():
     toolset = PythonToolset(POLICY)
     with pytest.raises(RuntimeError, match="in a run of an agent"):
         asyncio.run(toolset._run_python("1"))
+
+
+def test_a_run_leaves_the_threads_of_the_loop_to_the_host(place):
+    """A coroutine function can be asked too: it runs in the loop that the session is made for."""
+    asked = []
+
+    async def on_ask(denied):
+        asked.append(denied.event)
+        return "deny"
+
+    options = {"approvable": Policy(write=["/srv"])} if place == "sandbox" else {}
+
+    async def main():
+        toolset = PythonToolset(POLICY, place, on_ask=on_ask, **options)
+        async with await toolset.for_run(None) as own:
+            return [await own._run_python(code) for code in ("1", "open('/srv/a', 'w')")]
+
+    first, second = awaited(main)
+    assert first.return_value == "value:\n1"
+    assert (second.metadata["returncode"], asked) == (77, ["open"])
 
 
 def test_wrong_arguments():

@@ -4,9 +4,9 @@ import asyncio
 import inspect
 import socket
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from loops import awaited
 from sandboxes import LOOSE
 
 from fastaudit_rs import Limits, Policy, Sandbox, SandboxManager, SessionManager, sandbox
@@ -15,23 +15,6 @@ from fastaudit_rs import Limits, Policy, Sandbox, SandboxManager, SessionManager
 MANY = 12
 
 LIMITS = Limits(memory=None, wall_seconds=60)
-
-
-class NoThreads(ThreadPoolExecutor):
-    """The executor of a loop, for the host alone."""
-
-    def submit(self, *_, **__):
-        raise AssertionError("a thread of the loop's executor is used")
-
-
-def awaited(main):
-    """Run a coroutine function in a loop whose executor belongs to others."""
-
-    async def run():
-        asyncio.get_running_loop().set_default_executor(NoThreads(1))
-        return await main()
-
-    return asyncio.run(run())
 
 
 class Meeting:

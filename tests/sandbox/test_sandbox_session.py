@@ -31,6 +31,15 @@ def test_two_at_once_and_a_run_beside(shared):
         assert shared.run("'x' in globals()", value=True).value is False
 
 
+def test_a_variable_whose_package_is_not_there(shared):
+    numpy = pytest.importorskip("numpy")
+    with shared.session() as session:
+        session.run("import sys; sys.modules['numpy'] = None; x = 1")
+        ran = session.run("2", variables={"a": numpy.arange(3)})
+        assert str(ran.error) == "ValueError: the package 'numpy' is not installed here"
+        assert (ran.value, ran.returncode, session.get("x")) == (None, 1, 1)
+
+
 def add(a: int, b: int = 2, *, c=None) -> int:
     """Add two numbers."""
     return a + b

@@ -449,7 +449,7 @@ import time; time.sleep(0.2)
 import fastaudit_rs.sessions.here as h; own = h.HereSession.close
 h.HereSession.close = lambda self: steal() or own(self)
 ## methods of results
-import fastaudit_rs.sessions.guest as h; own = h.Result
+import fastaudit_rs.sessions.running as h; own = h.Result
 h.Result = lambda *given, **named: steal() or own(*given, **named)
 ## the making of event loops
 import asyncio; own = asyncio.new_event_loop

@@ -66,8 +66,13 @@ def test_a_question_that_waits(opened, out):
     assert "waits for an answer" in ran.for_model()
     # Nothing is left of the step but its output.
     assert (session.get("n"), os.listdir(out)) == (1, [])
+    store = {}
+    session.save(store)
+    session.load(store)
     ran = session.answer(pending.id, "once")
     assert (ran.error, ran.value, ran.stdout) == (None, 3, "2\nafter\n")
+    # It is the first one after that.
+    assert ran.restarted == "restored"
     assert (ran.pending, session.pending, os.listdir(out)) == (None, [], ["a"])
     # Once is once.
     assert session.run(code).killed_by == "pending"

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from fastaudit_rs import Policy
+from fastaudit_rs import Policy, Sandbox
 
 try:
     # pydantic takes that of the standard library from Python 3.12 on.
@@ -142,6 +142,34 @@ def test_arrays_frames_and_images(session):
     assert raised(session, "double([1])") == (
         "TypeError: tool 'double': array must be a numpy.ndarray, not a list"
     )
+
+
+def test_frames_of_polars(place):
+    polars = pytest.importorskip("polars")
+    site = Path(polars.__file__).parent.parent
+    one = Policy(packages=["polars", "numpy"])
+    if place == "sandbox":
+        pytest.importorskip("sandlock")
+        # A sandbox denies by what it looks at the processor.
+        one = Sandbox(path=[site], env={"POLARS_SKIP_CPU_CHECK": "1"})
+
+    def double(frame: polars.DataFrame) -> polars.DataFrame:
+        assert type(frame) is polars.DataFrame
+        return frame.with_columns(polars.col("x") * 2)
+
+    frame = polars.DataFrame({"x": [1, 2], "day": [datetime.date(2026, 1, 2), None]})
+    given = {"variables": {"f": frame}, "tools": {"double": double}}
+    code = "double(f)['x'].to_list(), double(frame=f).schema == f.schema"
+    with one.session() as session:
+        result = session.run(code, **given)
+        assert result.error is None, result.error
+        assert result.value == ([2, 4], True)
+        assert session.run("double(f)").value.equals(double(frame), null_equal=True)
+        assert raised(session, "double([1])") == (
+            "TypeError: tool 'double': frame must be a polars.DataFrame, not a list"
+        )
+    if place == "sandbox":
+        one.close()
 
 
 def test_objects_of_the_host_become_data(session):

@@ -134,6 +134,66 @@ def test_deepest():
     assert unpack(pack(value)) == value
 
 
+def frame_of_polars(polars):
+    when = datetime.datetime(2026, 7, 2, 3, tzinfo=ZoneInfo("Europe/Berlin"))
+    return polars.DataFrame(
+        {
+            "whole": [1, 2],
+            "missing": [1, None],
+            "small": polars.Series([1, 255], dtype=polars.UInt8),
+            "number": [1.5, math.inf],
+            "text": ["a\0é", None],
+            "kind": polars.Series(["a", None], dtype=polars.Categorical),
+            "yes": [True, None],
+            "bytes": [b"\xff", None],
+            "day": [datetime.date(1, 1, 1), None],
+            "time": [datetime.time(1, 2, 3, 4), None],
+            "moment": [datetime.datetime.max, None],
+            "zoned": polars.Series([when, None], dtype=polars.Datetime("ms", "Europe/Berlin")),
+            "span": [datetime.timedelta(-1, 2, 3), None],
+        }
+    )
+
+
+def test_frames_of_polars():
+    polars = pytest.importorskip("polars")
+    frame = frame_of_polars(polars)
+    back = unpack(pack(frame))
+    assert back.equals(frame, null_equal=True) and back.schema == frame.schema
+    assert unpack(pack(polars.DataFrame())).equals(polars.DataFrame())
+    series = polars.Series("a", [1, None])
+    assert unpack(pack([series]))[0].equals(series, check_dtypes=True, check_names=True)
+    nested = polars.DataFrame({"a": [[1]]})
+    with pytest.raises(
+        NotData, match=r"value\['a'\] has the type List.*pass value\['a'\]\.to_list"
+    ):
+        pack(nested)
+    precise = polars.Series([1], dtype=polars.Datetime("ns"))
+    with pytest.raises(NotData, match="has the type Datetime"):
+        pack(precise)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        # Polars panics where anybody looks at such a date.
+        {"type": "Date", "items": [2**31 - 1]},
+        {"type": "Date", "items": [{"$": "datetime", "fields": [2026, 1, 1, 0, 0, 0, 0, 0]}]},
+        {"type": "Boolean", "items": ["a"]},
+        {"type": "Int8", "items": [True]},
+        {"type": "Object", "items": [1]},
+        {"type": "Int64", "array": {"$": "array", "type": "|S1", "shape": [1], "at": 0}},
+        {"type": "Int64", "array": {"$": "array", "type": "<i8", "shape": [1, 0], "at": 0}},
+        {"type": "Datetime", "arguments": ["us", "../../etc"], "items": []},
+    ],
+)
+def test_malformed_frames_of_polars(column):
+    pytest.importorskip("polars")
+    column = {"name": "a", "arguments": [], **column}
+    with pytest.raises(ValueError):
+        unpack(message({"$": "polars.DataFrame", "columns": [column]}, b""))
+
+
 def message(value, *blobs, lengths=None):
     head = {"value": value, "lengths": [len(b) for b in blobs] if lengths is None else lengths}
     text = json.dumps(head).encode()

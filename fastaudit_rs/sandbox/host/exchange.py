@@ -13,8 +13,7 @@ from typing import Any
 from ... import AuditDenied
 from ...denied import TOOL_CALL
 from ...results import Error, Result
-from ...sessions.base import BUSY, FOREIGN
-from ...sessions.errors import SandboxError
+from ...sessions.errors import BUSY, FOREIGN, SandboxError
 from ...sessions.values import unpack
 from ..limits import KILLED
 from ..wire import DENIALS, REPORT, encode

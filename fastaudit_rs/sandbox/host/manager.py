@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ... import AuditDenied, Policy
 from ..._keywords import checked
-from ..._threads import awaited
+from ..._threads import Closing, awaited
 from ...results import Result
-from ...sessions.arguments import count, policy_of
-from ...sessions.base import CALLS, SNAPSHOTS, Closing, Tools
+from ...sessions.arguments import CALLS, SNAPSHOTS, Tools, count, policy_of
 from ..install import Install, install_of
 from ..limits import Limits
 from ..secrets import Secret, secrets_of

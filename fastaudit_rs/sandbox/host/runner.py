@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 from ... import AuditLog, Policy
 from ..._keywords import checked
 from ..._rules import rules_for_model
-from ..._threads import in_thread
+from ..._threads import Closing, in_thread
 from ...results import Result
-from ...sessions.arguments import input_of
-from ...sessions.base import Closing, StepRequest, Tools
+from ...sessions.arguments import Tools, input_of
+from ...sessions.base import StepRequest
 from ...sessions.server_tools import held
 from ..limits import Limits
 from ..secrets import Secret

@@ -19,8 +19,7 @@ from ... import AuditDenied, AuditLog, Policy
 from ..._keywords import checked
 from ..._threads import apart, awaited
 from ...results import Result
-from ...sessions.arguments import policy_of, tools_of
-from ...sessions.base import CALLS, SNAPSHOTS, Tools
+from ...sessions.arguments import CALLS, SNAPSHOTS, Tools, policy_of, tools_of
 from ...sessions.server_tools import servers_of
 from ..install import Install, install_of
 from ..limits import Limits

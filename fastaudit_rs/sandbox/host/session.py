@@ -12,10 +12,10 @@ from typing import Any
 
 from ... import AuditDenied
 from ...results import Result
-from ...sessions.arguments import count, id_of, identifier, is_async, seconds, tools_of
-from ...sessions.base import CLOSED, Session, Snapshot, StepRequest, Tools
+from ...sessions.arguments import Tools, count, id_of, identifier, is_async, seconds, tools_of
+from ...sessions.base import Session, Snapshot, StepRequest
 from ...sessions.coroutines import HostLoop
-from ...sessions.errors import SandboxError
+from ...sessions.errors import CLOSED, SandboxError
 from ...sessions.pieces import Output, Pieces
 from ...sessions.questions import Questions, asking, asking_async, settled
 from ...sessions.record import parts, reasons

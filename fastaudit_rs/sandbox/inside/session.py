@@ -158,9 +158,7 @@ class _Steps:
         size = head["stdin"]
         rest, code = _cut(body, head["code"])
         variables, given = _cut(rest, size or 0)
-        if variables:
-            self._names.update(unpack(variables, own=True))
-        del body, rest, variables
+        del body, rest
         stdin = None if size is None else given
         sys.stdin = reader(stdin)
         self._steps.input.begin(stdin)
@@ -170,9 +168,10 @@ class _Steps:
         try:
             self._channel.interruptible = True
             try:
-                if head["command"] is None:
+                outcome = self._steps.ended(lambda: self._take_variables(variables))
+                if outcome.error is None and head["command"] is None:
                     outcome = self._steps.outcome(text, head["step"])
-                else:
+                elif outcome.error is None:
                     command = Command(*head["command"])
                     outcome = self._steps.ended(lambda: start(command, stdin))
             finally:
@@ -197,6 +196,11 @@ class _Steps:
             value_error=outcome.value_error,
             shown=len(shown),
         )
+
+    def _take_variables(self, packed: memoryview) -> int:
+        if packed:
+            self._names.update(unpack(packed, own=True))
+        return 0
 
     def _take_tools(self, head: dict[str, Any]) -> None:
         for told in head["tools"]:
