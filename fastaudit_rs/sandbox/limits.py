@@ -90,9 +90,11 @@ def limit_of(
         return "cpu_seconds"
     if status == -signal.SIGXFSZ and limits.disk is not None:
         return "disk"
+    if status < 0 and status != -signal.SIGKILL:
+        return None
     if was_short:
         return "memory"
-    if status != -signal.SIGKILL:
+    if status >= 0:
         return None
     # Code that ignores the signal is killed a second later.
     if limits.cpu_seconds is not None and computed > limits.cpu_seconds + 0.5:

@@ -1,6 +1,7 @@
 """The memory of a sandbox, and its limits without the kernel part, as any user."""
 
 import os
+import signal
 import sys
 import textwrap
 from pathlib import Path
@@ -12,6 +13,7 @@ from waiting import until
 
 from fastaudit_rs import Limits, Policy, Sandbox
 from fastaudit_rs.sandbox.host import cgroup
+from fastaudit_rs.sandbox.limits import limit_of
 
 pytestmark = pytest.mark.once
 
@@ -201,6 +203,7 @@ KILLED = """
 import os, signal, sys, threading
 from fastaudit_rs import Policy, Sandbox
 from fastaudit_rs.sandbox.host import cgroup
+from fastaudit_rs.sandbox.limits import limit_of
 make = cgroup.made
 def made(limits):
     found = make(limits)
@@ -266,3 +269,12 @@ def test_groups_of_the_first_version(tmp_path):
     assert (cpu.path / "cpu.cfs_period_us").read_text() == "100000"
     assert (pids.path / "pids.max").read_text() == "7"
     assert cgroup._made_in(found[0], {"pids": 7}) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "limit"),
+    [(-signal.SIGKILL, "memory"), (1, "memory"), (-signal.SIGALRM, None), (-signal.SIGSEGV, None)],
+)
+def test_another_signal_is_not_told_as_memory(status, limit):
+    """The kernel may count a process that it killed in the step before only now."""
+    assert limit_of(status, Limits(), was_short=True) == limit
