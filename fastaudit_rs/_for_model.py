@@ -115,6 +115,17 @@ def without_marks(text: str) -> str:
     return _MARKS.sub("", text)
 
 
+def without_traceback(stderr: str, traceback: str) -> str:
+    """The standard error of a program without the traceback at its end, told as its error."""
+    traceback = without_marks(traceback).strip("\n")
+    first = traceback.partition("\n")[0]
+    start = len(stderr)
+    for _ in range(traceback.count(first) if first else 0):
+        start = max(stderr.rfind(first, 0, start), 0)
+    is_told = bool(first) and without_marks(stderr[start:]).strip("\n") == traceback
+    return stderr[:start] if is_told else stderr
+
+
 def denial_told(text: str) -> str:
     """The text of a denial, with the ends of a long chain of calls."""
     lines = text.strip().split("\n")

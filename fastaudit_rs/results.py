@@ -16,6 +16,7 @@ from ._for_model import (
     part,
     traceback_told,
     without_marks,
+    without_traceback,
 )
 from ._notebook import block, displayed, escaped
 from ._text import checked, valid_data, written
@@ -231,7 +232,7 @@ class Result:
         parts = {
             "session": _restarted(self),
             "stdout": self.stdout,
-            "stderr": self.stderr,
+            "stderr": without_traceback(self.stderr, self.error.traceback if self.error else ""),
             "value": value,
             "no value": self.value_error or "",
             "displayed": displays_told(self.display, value),

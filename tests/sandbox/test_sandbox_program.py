@@ -189,3 +189,23 @@ def test_names_that_people_look_for(box, name):
     with pytest.raises(AttributeError, match=re.escape(OTHERS[name])):
         getattr(box, name)
     assert not hasattr(box, name)
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        ("import sys\nprint('said', file=sys.stderr)\n1 / 0", "stderr:\nsaid\n\nerror:\nTraceback"),
+        ("x = = 1", "error:\n  File"),
+        ("try: 1 / 0\nexcept Exception as e: raise ValueError from e", "error:\nTraceback"),
+        (
+            "import traceback\ntry: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()\n1 / 0",
+            "stderr:\nTraceback",
+        ),
+    ],
+)
+def test_a_model_reads_an_exception_once(box, code, kept):
+    """A program writes it to its standard error, which has it too."""
+    ran = box.run(code)
+    told, last = ran.for_model(), ran.error.traceback.splitlines()[-1]
+    assert told.startswith(kept) and last in ran.stderr
+    assert told.splitlines().count(last) == (2 if "print_exc" in code else 1)
