@@ -11,7 +11,7 @@ import pytest
 from egress_servers import all_of, answering, head, said, served
 
 from fastaudit_rs import Network
-from fastaudit_rs.sandbox.host.egress.log import KEPT, WAITING, Log, WaitingConnection, Wanted
+from fastaudit_rs.sandbox.host.egress.log import KEPT, WAITING, Log, WaitingConnections, Wanted
 from fastaudit_rs.sandbox.host.egress.rules import FIRST, NAMES, Names, Question, Rules, address_of
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
@@ -307,7 +307,7 @@ class TestRequests:
 
 
 def test_few_connections_wait_at_a_time(log, monkeypatch):
-    waiting = WaitingConnection()
+    waiting = WaitingConnections()
     wanted = Wanted("good.test", None, 80, log, log.begin("good.test", 80))
     told = [waiting.put((socket.AF_INET, port), wanted) for port in range(WAITING + 2)]
     assert told.count(0) == WAITING == log.carried[False]

@@ -9,7 +9,7 @@ from .network import has_http, replaced
 
 
 def absolute(policy: Policy, directory: str) -> Policy:
-    """The policy with its places resolved here, where ``"."`` means this directory."""
+    """The policy with its places resolved now; ``"."`` is this directory."""
 
     def full(path: str) -> str:
         return directory if os.path.normpath(path) == os.curdir else resolved(path)
@@ -83,7 +83,7 @@ def _bound_network(own: bool | Network, more: bool | Network) -> bool | Network:
 
 
 def asked_by_others(own: bool | Network, held: bool | Network) -> bool | Network:
-    """The rules of a guard that lets pass what others ask about: the hosts to connect to."""
+    """The rules of a guard that leaves questions about hosts to the proxy."""
     assert isinstance(held, Network)
     kept = own if isinstance(own, Network) else Network(listen=own)
     changes = {name: getattr(kept, name) for name in ("listen", "unix", "max_connections")}

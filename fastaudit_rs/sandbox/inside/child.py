@@ -77,10 +77,7 @@ def run(
 
 
 def _begin(job: Job) -> dict[str, Any]:
-    """Make this process the one of a run, or of a session; return the names of its `__main__`.
-
-    It gets the limits that its worker does not have.
-    """
+    """Set the limits and the `__main__` of a run or a session; return the names of that."""
     if job.cpu_seconds is not None:
         resource.setrlimit(resource.RLIMIT_CPU, (job.cpu_seconds, job.cpu_seconds + 1))
     if job.disk is not None:

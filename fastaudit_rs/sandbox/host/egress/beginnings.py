@@ -121,7 +121,7 @@ class FirstLine:
 
 
 class _Hello:
-    """The first message of TLS: `ssl` tells the host's standard error of names that are none."""
+    """The first message of TLS. `ssl` writes to standard error where a name in it is malformed."""
 
     def __init__(self) -> None:
         self._at, self._message = 0, bytearray()

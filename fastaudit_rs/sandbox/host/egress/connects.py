@@ -124,7 +124,7 @@ class Connects:
 
 
 def _descriptors() -> int:
-    """The descriptors of the host up to which there are connections: half of all it may have."""
+    """The number of descriptors that the host may use for connections: half of all."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if most == resource.RLIM_INFINITY else most // 2
 

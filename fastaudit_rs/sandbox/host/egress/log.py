@@ -157,7 +157,7 @@ class Wanted(NamedTuple):
         self.log.count(-1, is_lookup=self.entry is None)
 
 
-class WaitingConnection:
+class WaitingConnections:
     """The connections that are on the way to the proxy, by the ports that they come from."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from . import beginnings
 from .asking import Approvable
 from .beginnings import FirstLine, Protocol
 from .http import HttpExchange
-from .log import Log, WaitingConnection, Wanted
+from .log import Log, WaitingConnections, Wanted
 from .rules import (
     BLOCK,
     FIRST,
@@ -56,7 +56,7 @@ class Proxy:
         self._secrets = secrets
         self.rules = Rules(network)
         self.names = Names(self._range())
-        self.waiting = WaitingConnection()
+        self.waiting = WaitingConnections()
         self.places: dict[int, tuple[str, int]] = {}
         listeners: list[socket.socket] = []
         for family, address in zip((socket.AF_INET, socket.AF_INET6), LOOPBACK, strict=True):

@@ -42,8 +42,8 @@ class Pair(NamedTuple):
 class Swap:
     """Puts secrets into the requests of one connection, and takes them out of the responses.
 
-    A response may also say those that other requests had: `known`. Those of `over_tls` are for the
-    host, and not for this connection.
+    A response may repeat a secret of any request: `known` has all of them. Secrets of `over_tls` go
+    to this host over TLS alone.
     """
 
     def __init__(
