@@ -21,6 +21,7 @@ from typing import Any, Literal, NoReturn, TypeVar, Union
 from uuid import UUID
 
 from .objects import DIGITS, decimal_of
+from .values import PACKAGES
 
 #: The errors of pydantic that are told, and the values that a message lists.
 ERRORS, LISTED = 3, 10
@@ -358,17 +359,8 @@ def _choice(values: list[Any], pick: Callable[[Any], Any], schema: Json) -> Read
     return Reader(read, name, schema)
 
 
-#: Classes of packages whose instances are passed, by the modules that have them.
-_PACKAGES = {
-    "numpy": ("ndarray",),
-    "pandas": ("DataFrame", "Series", "Index", "Timestamp", "Timedelta"),
-    "polars": ("DataFrame", "Series"),
-    "PIL.Image": ("Image",),
-}
-
-
 def _of_package(kind: type) -> Reader | None:
-    for module, names in _PACKAGES.items():
+    for module, names in PACKAGES.items():
         package = sys.modules.get(module)
         if any(kind is getattr(package, name, None) for name in names):
             name = f"a {module.removesuffix('.Image')}.{kind.__name__}"

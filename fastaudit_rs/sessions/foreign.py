@@ -72,19 +72,17 @@ def own_name(one: Any) -> str | None:
 def _langchain(tool: Any, name: str) -> Typed:
     given = tool.tool_call_schema
     schema: Json = dict(given if isinstance(given, dict) else given.model_json_schema())
-    signature = signature_of_schema(schema)
-    order = list(signature.parameters)
     is_async = getattr(tool, "func", tool) is None
 
-    async def awaited(*args: Any, **kwargs: Any) -> Any:
+    async def awaited(**given: Any) -> Any:
         with _Short(name):
-            return await tool.ainvoke(by_name(name, order, args, kwargs))
+            return await tool.ainvoke(given)
 
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(**given: Any) -> Any:
         with _Short(name):
-            return tool.invoke(by_name(name, order, args, kwargs))
+            return tool.invoke(given)
 
-    return _made(awaited if is_async else run, name, tool.description, signature, schema)
+    return _made(awaited if is_async else run, name, tool.description, schema)
 
 
 def _pydantic_ai(tool: Any, name: str) -> Typed:
@@ -96,15 +94,8 @@ def _pydantic_ai(tool: Any, name: str) -> Typed:
     schema = dict(tool.function_schema.json_schema)
     kinds = {one.kind for one in inspect.signature(tool.function).parameters.values()}
     if kinds == {inspect.Parameter.VAR_KEYWORD}:
-        # It was made of a schema.
-        signature = signature_of_schema(schema)
-        order = list(signature.parameters)
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            return tool.function(**by_name(name, order, args, kwargs))
-
-        is_async = is_async_function(tool.function)
-        return _made(run, name, tool.description, signature, schema, is_async)
+        # `Tool.from_schema` made it.
+        return _made(tool.function, name, tool.description, schema)
     whole = {"name": name, "description": tool.description or "", "parameters": schema}
     return Typed(tool.function, name, doc=tool.description, schema=whole)
 
@@ -121,13 +112,8 @@ def _smolagents(tool: Any, name: str) -> Typed:
     required = [key for key, told in tool.inputs.items() if not told.get("nullable")]
     schema: Json = {"type": "object", "properties": properties, "required": required}
     order = [key for key in _parameters(tool.forward) if key in properties]
-    signature = signature_of_schema(schema, order if len(order) == len(properties) else None)
-    order = list(signature.parameters)
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        return tool(**by_name(name, order, args, kwargs))
-
-    return _made(run, name, tool.description, signature, schema)
+    in_order = order if len(order) == len(properties) else None
+    return _made(tool, name, tool.description, schema, in_order)
 
 
 #: Classes of tools by package and name.
@@ -142,21 +128,27 @@ def _made(
     function: Callable[..., Any],
     name: str,
     description: str | None,
-    signature: inspect.Signature,
     schema: Json,
-    is_async: bool | None = None,
+    order: list[str] | None = None,
 ) -> Typed:
+    """Make a function with the parameters of a schema of one that gets them by name."""
+    signature = signature_of_schema(schema, order)
+    names = list(signature.parameters)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return function(**by_name(name, names, args, kwargs))
+
     parameters = {
         key: value for key, value in schema.items() if key not in ("title", "description")
     }
     whole = {"name": name, "description": description or "", "parameters": parameters}
     return Typed(
-        function,
+        run,
         name,
         doc=description or "",
         signature=signature,
         schema=whole,
-        is_async=is_async,
+        is_async=is_async_function(function),
         reads=False,
     )
 

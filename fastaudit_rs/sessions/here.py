@@ -202,16 +202,9 @@ class HereSession(Session):
 
         return ending
 
-    def _given(self, request: StepRequest) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The variables and the tools of a step that may begin now."""
-        self._check()
-        packed = request.variables
-        return unpack(packed, own=True) if packed else {}, self._made(request.tools)
-
     def _start(
         self,
         request: StepRequest,
-        given: tuple[dict[str, Any], dict[str, Any]],
         notify: Callable[[], object],
         serve: Callable[[Coroutines], object],
         on_output: Tell | None = None,
@@ -220,6 +213,9 @@ class HereSession(Session):
 
         `on_output` is called in the threads that write.
         """
+        self._check()
+        variables = unpack(request.variables, own=True) if request.variables else {}
+        tools = self._made(request.tools)
         limit = self._timeout if request.timeout is None else request.timeout
         with self._lock:
             self._check()
@@ -233,7 +229,7 @@ class HereSession(Session):
 
             def work() -> step.Outcome:
                 try:
-                    return steps.run(guest.output, request.code, request.stdin, *given)
+                    return steps.run(guest.output, request.code, request.stdin, variables, tools)
                 except BaseException:
                     steps.shown.end()
                     raise
@@ -260,7 +256,6 @@ class HereSession(Session):
                 raise RuntimeError(GIVEN_UP if self._guest.is_given_up else BUSY)
 
     def _run(self, request: StepRequest, on_output: Tell | None = None) -> Result:
-        given = self._given(request)
         signs: SimpleQueue[Output | None] = SimpleQueue()
         guest = self._guest
 
@@ -269,7 +264,7 @@ class HereSession(Session):
 
         try:
             heard = None if on_output is None else signs.put
-            running = self._start(request, given, notify, Coroutines.serve_alone, heard)
+            running = self._start(request, notify, Coroutines.serve_alone, heard)
             wait(running.guest, running.job, signs, on_output)
         except BaseException:
             # Ctrl-C, maybe while the step was being started: the step gets it too.
@@ -296,7 +291,6 @@ class HereSession(Session):
         on_output: Tell | None = None,
         stopped: threading.Event | None = None,
     ) -> Result:
-        given = self._given(request)
         loop = asyncio.get_running_loop()
         sign = asyncio.Event()
 
@@ -309,7 +303,7 @@ class HereSession(Session):
             coroutines.leave_alone()
             coroutines.serve(loop)
 
-        running = self._start(request, given, notify, serve, on_output)
+        running = self._start(request, notify, serve, on_output)
         try:
             try:
                 await awaited(running.guest, running.job, sign)

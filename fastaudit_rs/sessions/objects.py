@@ -7,7 +7,6 @@ here, before code of a guest can replace their modules.
 import dataclasses
 import enum
 import re
-import sys
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -48,7 +47,7 @@ _NUMBER: Any = vars(UUID)["int"].__get__
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def form_of_object(packer: Packer, value: Any, place: str) -> Any:
+def form_of_object(value: Any, place: str) -> Any:
     """Return the form of an object of these classes, or of theirs; ``None`` for any other."""
     kind: Any = type(value)
     for base, names in _FIELDS.items():
@@ -71,9 +70,6 @@ def form_of_object(packer: Packer, value: Any, place: str) -> Any:
         text = PurePath.__str__(value)
         if issubclass(type(text), str):
             return {"$": "path", "text": str.__str__(text)}
-    images: Any = sys.modules.get("PIL.Image")
-    if images is not None and isinstance(value, getattr(images, "Image", ())):
-        return _image_form(packer, value, place)
     return None
 
 
@@ -95,7 +91,7 @@ def _zone_form(base: Any, value: Any, place: str) -> dict[str, Any]:
     return found
 
 
-def _image_form(packer: Packer, image: Any, place: str) -> Any:
+def image_form(packer: Packer, image: Any, place: str, depth: int) -> Any:
     if image.mode in ("P", "PA", "1"):
         has_alpha = image.mode == "PA" or "transparency" in image.info
         image = image.convert("L" if image.mode == "1" else "RGBA" if has_alpha else "RGB")

@@ -26,7 +26,7 @@ class Output:
         text: The text.
     """
 
-    name: Literal["stdout", "stderr"]
+    name: Name
     text: str
 
 
@@ -40,7 +40,7 @@ class Pieces:
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         make = codecs.getincrementaldecoder("utf-8")
-        self._decoders = {"stdout": make("replace"), "stderr": make("replace")}
+        self._decoders = {name: make("replace") for name in NAMES}
 
     def add(self, name: Name, data: bytes, final: bool = False) -> None:
         text = self._decoders[name].decode(data, final)

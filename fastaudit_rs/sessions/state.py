@@ -11,7 +11,7 @@ from . import step
 from .kept import Definitions
 from .output import Capture
 from .shown import Shown
-from .values import VALUE, packed_value
+from .values import VALUE
 
 #: The names, the working directory, the number of modules and the definitions at a moment.
 _State = tuple[dict[str, Any], str | None, int, Definitions]
@@ -71,11 +71,6 @@ class StepQueue(step.StepContext):
             self.names.update(tools)
         self.number += 1
         return self.outcome(code, self.number)
-
-    def get(self, name: str) -> bytes | None:
-        if name not in self.named():
-            return None
-        return packed_value(self.names[name], name)
 
     def undo(self) -> None:
         assert self.before is not None

@@ -25,7 +25,7 @@ from .cells import INSTALL, starts_tasks, without_commands
 from .forms import NotData, class_name, limited, message, told
 from .shown import Shown
 from .stdin import Input
-from .values import VALUE, pack
+from .values import VALUE, pack, packed_value
 
 #: The number of steps of a session whose lines tracebacks show.
 REMEMBERED = 100
@@ -189,6 +189,10 @@ class StepContext:
             and not (name in self.own and self.own[name] is value)
             and not (name.startswith("__") and name.endswith("__"))
         ]
+
+    def get(self, name: str) -> bytes | None:
+        """The value of one of these names, packed; ``None`` if there is no such name."""
+        return packed_value(self.names[name], name) if name in self.named() else None
 
     def outcome(self, code: str, number: int) -> Outcome:
         """Run a step, which tracebacks name by its number: ``<step 1>``.

@@ -307,36 +307,20 @@ def _named(annotation: Any, names: dict[str, Any], local: dict[str, Any]) -> Any
 
 
 def _schema(name: str, doc: str | None, properties: dict[str, Json], required: list[str]) -> Json:
-    parameters: Json = {"type": "object", "properties": properties, "required": required}
     shared: dict[str, Json] = {}
-    parameters["properties"] = _without_definitions(properties, shared)
+    properties = {key: _without_definitions(one, shared) for key, one in properties.items()}
+    parameters: Json = {"type": "object", "properties": properties, "required": required}
     if shared:
         parameters["$defs"] = shared
     return {"name": name, "description": doc or "", "parameters": parameters}
 
 
-def _without_definitions(schema: Any, shared: dict[str, Json]) -> Any:
-    """The schema without the definitions in its parts, which stand once, at its top."""
-    if isinstance(schema, list):
-        return [_without_definitions(one, shared) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    schema = _with_free_names(schema, shared)
-    found = {}
-    for key, value in schema.items():
-        if key == "$defs" and isinstance(value, dict):
-            for name, one in value.items():
-                shared[name] = _without_definitions(one, shared)
-        else:
-            found[key] = _without_definitions(value, shared)
-    return found
+def _without_definitions(schema: Json, shared: dict[str, Json]) -> Json:
+    """The schema without its definitions, which stand once for all parameters.
 
-
-def _with_free_names(schema: Json, shared: dict[str, Json]) -> Json:
-    """The schema with other names for definitions, where other classes have the names already."""
-    definitions = schema.get("$defs")
-    if not isinstance(definitions, dict):
-        return schema
+    Those of other classes that have a name already get another one.
+    """
+    definitions = schema.get("$defs", {})
     text = json.dumps({**schema, "$defs": list(definitions.values())}, default=str)
     names = []
     for name, one in definitions.items():
@@ -348,7 +332,8 @@ def _with_free_names(schema: Json, shared: dict[str, Json]) -> Json:
         if free != name:
             text = text.replace(f'"#/$defs/{name}"', f'"#/$defs/{free}"')
     made: Json = json.loads(text)
-    return {**made, "$defs": dict(zip(names, made["$defs"], strict=True))}
+    shared.update(zip(names, made.pop("$defs"), strict=True))
+    return made
 
 
 def is_async_function(function: object) -> bool:

@@ -8,6 +8,7 @@ before anything is made of them.
 import json
 import math
 import sys
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from importlib import import_module as _package
 from itertools import accumulate
@@ -15,7 +16,7 @@ from typing import Any
 
 from .._native import _json_extent
 from .forms import DEPTH, LENGTH, VALUES, NotData, Packer, Unpacker
-from .objects import KINDS, form_of_object, object_of, zone_name
+from .objects import KINDS, form_of_object, image_form, object_of, zone_name
 
 #: The bytes that a value of a session may have.
 VALUE = 64 << 20
@@ -108,62 +109,23 @@ POLARS: dict[str, tuple[type, tuple[str, ...]]] = {
 
 def form_of(packer: Packer, value: Any, place: str, depth: int) -> Any:
     """Return the form of an object, an array or a frame; ``None`` for anything else."""
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None:
-        if isinstance(value, numpy.generic):
-            # A number of numpy becomes one of Python where Python has such numbers.
-            if value.dtype.kind in "biufcSU":
-                return packer.form(value.item(), place, depth)
-            return _array(packer, numpy.asarray(value), place)
-        if isinstance(value, numpy.ndarray):
-            return _array(packer, value, place)
-    pandas: Any = sys.modules.get("pandas")
-    if pandas is not None and hasattr(pandas, "DataFrame"):
-        found = _frame_form(pandas, packer, value, place, depth)
-        if found is not None:
-            return found
-    polars: Any = sys.modules.get("polars")
-    if polars is not None and hasattr(polars, "DataFrame"):
-        if isinstance(value, polars.DataFrame):
-            columns = [_polars_form(packer, one, f"{place}[{one.name!r}]", depth) for one in value]
-            return {"$": "polars.DataFrame", "columns": columns}
-        if isinstance(value, polars.Series):
-            return {"$": "polars.Series", "columns": [_polars_form(packer, value, place, depth)]}
-    return form_of_object(packer, value, place)
-
-
-def _frame_form(pandas: Any, packer: Packer, value: Any, place: str, depth: int) -> Any:
-    """Return the form of an object of pandas; its times are none of the standard library's."""
-    if isinstance(value, pandas.DataFrame):
-        columns = [
-            _column(packer, value.iloc[:, number].array, f"{place}.iloc[:, {number}]", depth)
-            for number in range(value.shape[1])
-        ]
-        return {
-            "$": "frame",
-            "names": _index(packer, value.columns, f"{place}.columns", depth),
-            "columns": columns,
-            "index": _index(packer, value.index, f"{place}.index", depth),
-        }
-    if isinstance(value, pandas.Series):
-        return {
-            "$": "series",
-            "name": packer.form(value.name, f"{place}.name", depth),
-            "column": _column(packer, value.array, place, depth),
-            "index": _index(packer, value.index, f"{place}.index", depth),
-        }
-    if isinstance(value, pandas.Index):
-        return {"$": "index", "index": _index(packer, value, place, depth)}
-    if value is pandas.NA or value is pandas.NaT:
+    numpy, pandas = map(sys.modules.get, ("numpy", "pandas"))
+    if numpy is not None and isinstance(value, numpy.generic):
+        # A number of numpy becomes one of Python where Python has such numbers.
+        if value.dtype.kind in "biufcSU":
+            return packer.form(value.item(), place, depth)
+        return _array(packer, numpy.asarray(value), place)
+    if any(value is getattr(pandas, name, None) for name in ("NA", "NaT")):
         return {"$": "missing", "name": str(value)}
-    if isinstance(value, (pandas.Timestamp, pandas.Timedelta)):
-        zone = getattr(value, "tz", None)
-        name = type(value).__name__
-        return {"$": name, "text": value.isoformat(), "zone": zone and str(zone)}
-    return None
+    for module, forms in PACKAGES.items():
+        package = sys.modules.get(module)
+        for name, make in forms.items() if package is not None else ():
+            if isinstance(value, getattr(package, name, ())):
+                return make(packer, value, place, depth)
+    return form_of_object(value, place)
 
 
-def _array(packer: Packer, array: Any, place: str) -> Any:
+def _array(packer: Packer, array: Any, place: str, depth: int = 0) -> Any:
     numpy = _package("numpy")
     if array.dtype.kind not in PLAIN:
         raise NotData(f"{place[:200]} is an array of {array.dtype}: pass {place[:50]}.tolist()")
@@ -176,6 +138,58 @@ def _array(packer: Packer, array: Any, place: str) -> Any:
         "shape": list(array.shape),
         "at": packer.blob(blob),
     }
+
+
+def _frame_form(packer: Packer, frame: Any, place: str, depth: int) -> Any:
+    columns = [
+        _column(packer, frame.iloc[:, number].array, f"{place}.iloc[:, {number}]", depth)
+        for number in range(frame.shape[1])
+    ]
+    names = _index(packer, frame.columns, f"{place}.columns", depth)
+    index = _index(packer, frame.index, f"{place}.index", depth)
+    return {"$": "frame", "names": names, "columns": columns, "index": index}
+
+
+def _series_form(packer: Packer, series: Any, place: str, depth: int) -> Any:
+    return {
+        "$": "series",
+        "name": packer.form(series.name, f"{place}.name", depth),
+        "column": _column(packer, series.array, place, depth),
+        "index": _index(packer, series.index, f"{place}.index", depth),
+    }
+
+
+def _index_form(packer: Packer, index: Any, place: str, depth: int) -> Any:
+    return {"$": "index", "index": _index(packer, index, place, depth)}
+
+
+def _moment_form(packer: Packer, value: Any, place: str, depth: int) -> Any:
+    zone = getattr(value, "tz", None)
+    return {"$": type(value).__name__, "text": value.isoformat(), "zone": zone and str(zone)}
+
+
+def _polars_frame_form(packer: Packer, frame: Any, place: str, depth: int) -> Any:
+    columns = [_polars_column(packer, one, f"{place}[{one.name!r}]", depth) for one in frame]
+    return {"$": "polars.DataFrame", "columns": columns}
+
+
+def _polars_form(packer: Packer, series: Any, place: str, depth: int) -> Any:
+    return {"$": "polars.Series", "columns": [_polars_column(packer, series, place, depth)]}
+
+
+#: Classes of packages whose instances are passed, and their forms, by the modules that have them.
+PACKAGES: dict[str, dict[str, Callable[[Packer, Any, str, int], Any]]] = {
+    "numpy": {"ndarray": _array},
+    "pandas": {
+        "DataFrame": _frame_form,
+        "Series": _series_form,
+        "Index": _index_form,
+        "Timestamp": _moment_form,
+        "Timedelta": _moment_form,
+    },
+    "polars": {"DataFrame": _polars_frame_form, "Series": _polars_form},
+    "PIL.Image": {"Image": image_form},
+}
 
 
 def _column(packer: Packer, column: Any, place: str, depth: int) -> Any:
@@ -231,7 +245,7 @@ def _index(packer: Packer, index: Any, place: str, depth: int) -> Any:
     return {"names": names, "column": _column(packer, index.array, place, depth)}
 
 
-def _polars_form(packer: Packer, column: Any, place: str, depth: int) -> Any:
+def _polars_column(packer: Packer, column: Any, place: str, depth: int) -> Any:
     kind = column.dtype
     name = kind.base_type().__name__
     if name not in POLARS or getattr(kind, "time_unit", None) == "ns":

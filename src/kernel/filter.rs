@@ -75,9 +75,10 @@ const REQUESTS: [(u8, &[u64]); 6] = [
 const HELD: [i32; 2] = [1024, 1026];
 
 /// The version of Landlock that holds all that a sandbox needs (Linux 6.12), and those that first
-/// hold requests for devices, and `truncate`.
+/// hold requests for devices, ports of TCP, and `truncate`.
 const WHOLE: i32 = 6;
 const KNOWS_DEVICES: i32 = 5;
+const KNOWS_TCP: i32 = 4;
 const KNOWS_TRUNCATE: i32 = 3;
 
 /// The requests of ioctl(2) that change no device: TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX,
@@ -121,7 +122,10 @@ pub fn filters(network: &NetworkUse, beside: Beside) -> Result<Filters, Error> {
     rules.extend(match network {
         NetworkUse::All(true) => Rules::new(),
         NetworkUse::All(false) => no_sockets()?,
-        NetworkUse::Rules(known) => known_sockets(known.listen == Choice::All(false))?,
+        NetworkUse::Rules(known) => {
+            let is_held = landlock >= KNOWS_TCP || known.listen == Choice::All(true);
+            known_sockets(known.listen == Choice::All(false) || !is_held)?
+        }
     });
     if landlock < WHOLE && !own_network {
         // Pairs remain: they are made without an address.

@@ -1,5 +1,6 @@
 """Older versions of Landlock: what they lack is switched off here, and held in other ways."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -227,9 +228,25 @@ attempt("connected datagram", lambda: sender().connect("\\0fastaudit-older-2"))
         with Sandbox(LOOSE.replace(write=["."], network=False)) as sandbox:
             done = told(sandbox, program, *ports)
         assert not any(done.values())
+        with free_port() as port:
+            network = Network(hosts=[], listen=[f"127.0.0.1:{port}"])
+        ports = port, port ^ 1
+        program = """
+for name, port in zip(("named", "other"), map(int, sys.argv[1:])):
+    attempt(name, lambda: socket.create_server(("127.0.0.1", port)))
+"""
+        with Sandbox(LOOSE.replace(write=["."], network=network)) as sandbox:
+            done = told(sandbox, program, *ports)
+        assert done == {"named": landlock >= 4, "other": False}
     finally:
         for one in (abstract, datagrams, named, other):
             one.close()
+
+
+@contextlib.contextmanager
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        yield free.getsockname()[1]
 
 
 def test_sessions(landlock):

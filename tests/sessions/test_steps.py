@@ -221,6 +221,12 @@ def test_get(session):
         session.get("nothing")
     with pytest.raises(TypeError, match="function"):
         session.get("f")
+    # Names of the session are none of these.
+    for name in ("_", "display", "__name__"):
+        with pytest.raises(KeyError, match=name):
+            session.get(name)
+    session.run("display = 3")
+    assert session.get("display") == 3
 
 
 def test_await_at_the_top(session):

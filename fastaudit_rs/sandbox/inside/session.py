@@ -14,7 +14,7 @@ from ...sessions import step
 from ...sessions.forms import message
 from ...sessions.shown import Shown
 from ...sessions.stdin import reader
-from ...sessions.values import pack, packed_value, unpack
+from ...sessions.values import pack, unpack
 from ..wire import DENIALS, Command, Job
 from .channel import HostChannel, Message
 from .command import start
@@ -114,7 +114,7 @@ class _Steps:
         elif head["kind"] == "names":
             self._channel.send("answer", pack(self._steps.named()), number=number)
         elif head["kind"] == "get":
-            self._get(head["name"], number)
+            self._answer(number, lambda: self._steps.get(head["name"]))
         elif head["kind"] == "save":
             self._answer(number, self._steps.record)
         elif head["kind"] == "load":
@@ -210,13 +210,7 @@ class _Steps:
                 self._tools[name] = told
                 self._names[name] = self._steps.own[name] = HostTool(self._channel, told)
 
-    def _get(self, name: str, number: int) -> None:
-        if name not in self._names:
-            self._channel.send("answer", number=number, missing=True)
-            return
-        self._answer(number, lambda: packed_value(self._names[name], name))
-
-    def _answer(self, number: int, work: Callable[[], bytes]) -> None:
+    def _answer(self, number: int, work: Callable[[], bytes | None]) -> None:
         """Answer with bytes, or with the reason that there are none."""
         try:
             self._channel.interruptible = True
@@ -227,4 +221,4 @@ class _Steps:
         except BaseException as error:
             self._channel.send("answer", number=number, failed=message(error, 1000))
             return
-        self._channel.send("answer", data, number=number)
+        self._channel.send("answer", data or b"", number=number, missing=data is None)

@@ -243,12 +243,24 @@ pub fn command<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Option<Bound<'py, Py
             continue;
         };
         if let Some(words) = simple::texts(&arg)? {
-            let words = words.iter().map(|word| shell_word(&word.to_string_lossy()));
-            let command = words.collect::<Vec<_>>().join(" ");
-            return Ok(Some(PyString::new(args.py(), &command)));
+            let mut words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+            // Its file says what is started, whatever the program is told that it is.
+            let file = text_at(args, 0)?;
+            if let (Some(file), Some(first)) = (&file, words.first_mut()) {
+                let file = file.to_string_lossy();
+                if last_name(&file) != last_name(first) {
+                    *first = file;
+                }
+            }
+            let words: Vec<_> = words.iter().map(|word| shell_word(word)).collect();
+            return Ok(Some(PyString::new(args.py(), &words.join(" "))));
         }
     }
     Ok(None)
+}
+
+fn last_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// Returns the address at a position: `host:port`, or the path of a Unix socket.
