@@ -60,8 +60,8 @@ async def in_thread(function: Callable[..., Result], *args: Any, **options: Any)
     """
     context = contextvars.copy_context()
     context.run(works_for.set, asyncio.get_running_loop())
-    call = functools.partial(context.run, function, *args, **options)
-    work = asyncio.wrap_future(submit(call))
+    call: Any = functools.partial(context.run, function, *args, **options)
+    work: asyncio.Future[Result] = asyncio.wrap_future(submit(call))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:

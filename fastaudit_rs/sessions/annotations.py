@@ -279,7 +279,7 @@ def _mapping(name: str, keys: Reader | None, values: Reader | None) -> Reader:
         if type(value) is not dict:
             _wrong(name, value)
         made = {}
-        step = ""
+        key, step = None, ""
         try:
             for key, item in value.items():
                 step = ""

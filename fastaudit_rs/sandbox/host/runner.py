@@ -122,7 +122,7 @@ class RunRequest(StepRequest):
         super().__init__(code, variables, tools, timeout, input_of(stdin))
         self.args = [str(arg) for arg in args]
         self.value = bool(value)
-        self.command: Command | None = command
+        self.command = command
         self.cancel = CancelToken()
         #: The event loop that waits for it, if one does.
         self.loop: asyncio.AbstractEventLoop | None = None
