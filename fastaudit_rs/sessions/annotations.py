@@ -20,6 +20,7 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, NoReturn, TypeVar, Union
 from uuid import UUID
 
+from .hashes import check_made, check_members, makes_keys
 from .objects import DIGITS, decimal_of
 
 #: The errors of pydantic that are told, and the values that a message lists.
@@ -74,11 +75,18 @@ class Reader:
     #: The readers of what is in a value.
     inner: Sequence["Reader | None"] = ()
     by_pydantic: bool = False
+    #: True if pydantic makes members of sets, or keys, of what the sender chooses.
+    makes_keys: bool = False
 
     @property
     def is_of_host(self) -> bool:
         """True if pydantic reads something of it, which runs code of the host."""
         return self.by_pydantic or any(one is not None and one.is_of_host for one in self.inner)
+
+    @property
+    def is_looked_at(self) -> bool:
+        """True if `look` is called before pydantic reads something of it."""
+        return self.makes_keys or any(one is not None and one.is_looked_at for one in self.inner)
 
 
 def reader(annotation: Any) -> Reader | None:
@@ -238,12 +246,22 @@ def _collection(kind: type, of: tuple[Any, ...]) -> Reader:
     def read(value: Any) -> Any:
         if type(value) not in (list, tuple, set, frozenset):
             _wrong(name, value)
-        return kind(value if inner is None else _items(repeat(inner), value))
+        items = value if inner is None else _items(repeat(inner), value)
+        return kind(_members(items) if kind in (set, frozenset) else items)
 
     schema: Json = {"type": "array", "items": _schema_of(inner)}
     if kind in (set, frozenset):
         schema["uniqueItems"] = True
     return Reader(read, name, schema, lambda value: type(value) is kind, inner=[inner])
+
+
+def _members(items: Any) -> Any:
+    """Check what is to be a set, or the keys of a mapping."""
+    try:
+        check_members(items)
+    except (TypeError, ValueError) as wrong:
+        raise Wrong(type(wrong), f"{PLACE}: {wrong}") from None
+    return items
 
 
 def _tuple(name: str, inner: list[Reader | None]) -> Reader:
@@ -277,18 +295,17 @@ def _mapping(name: str, keys: Reader | None, values: Reader | None) -> Reader:
     def read(value: Any) -> Any:
         if type(value) is not dict:
             _wrong(name, value)
-        made = {}
+        items, names = [], []
         step = ""
         try:
             for key, item in value.items():
                 step = ""
-                if values is not None:
-                    item = values.read(item)
+                items.append(item if values is None else values.read(item))
                 step = ".keys()"
-                made[key if keys is None else keys.read(key)] = item
+                names.append(key if keys is None else keys.read(key))
         except Wrong as wrong:
             raise wrong.below(step or f"[{_shown(key)}]") from None
-        return made
+        return dict(zip(_members(names), items, strict=True))
 
     schema: Json = {"type": "object"}
     if values is not None:
@@ -423,7 +440,22 @@ def _by_pydantic(annotation: Any) -> Reader:
         schema = adapter.json_schema(ref_template="#/$defs/{model}")
     name = _a(getattr(kind, "__name__", "value"))
     is_class = isinstance(kind, type) and not typing.is_typeddict(kind)
-    return Reader(read, name, schema, lambda v: is_class and isinstance(v, kind), by_pydantic=True)
+    return Reader(
+        read,
+        name,
+        schema,
+        lambda v: is_class and isinstance(v, kind),
+        by_pydantic=True,
+        makes_keys=makes_keys(adapter.core_schema),
+    )
+
+
+def look(value: Any) -> None:
+    """Check data of which pydantic makes sets and mappings."""
+    try:
+        check_made(value)
+    except ValueError as wrong:
+        raise Wrong(ValueError, f"{PLACE}: {wrong}") from None
 
 
 def _is_described(kind: type) -> bool:

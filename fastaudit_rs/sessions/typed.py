@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 from .. import Tool
 from .._text import AsText
-from .annotations import PLACE, Json, Reader, Unknown, Wrong, reader
+from .annotations import PLACE, Json, Reader, Unknown, Wrong, look, reader
 
 EMPTY: Any = inspect.Parameter.empty
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -78,7 +78,7 @@ class Typed:
         read, read_within = (
             _reading(name, by_position, rest, by_name, more, of_host) for of_host in (False, True)
         )
-        #: Reads arguments before the call, but for those that pydantic reads.
+        #: Reads arguments before the call, but for those that pydantic reads, which are looked at.
         self.before = read
         #: The function, which has pydantic read what it alone can.
         self.within = function if read_within is None else _reading_first(read_within, function)
@@ -114,9 +114,13 @@ def _reading(
     wrong_class, as_tuple = Wrong, tuple
 
     def one(found: Reader | None) -> Callable[[Any, str], Any] | None:
-        if found is None or found.is_of_host is not of_host:
+        if found is None:
             return None
         read_plainly = found.read
+        if found.is_of_host is not of_host:
+            if of_host or not found.is_looked_at:
+                return None
+            read_plainly = _as_it_is
 
         def read(value: Any, parameter: str) -> Any:
             try:
@@ -149,6 +153,11 @@ def _reading(
     return before
 
 
+def _as_it_is(value: Any) -> Any:
+    look(value)
+    return value
+
+
 def _reading_first(read: Before, function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         given, named = read(args, kwargs)
@@ -162,7 +171,9 @@ class _Never:
 
 
 def _kind_of(found: Reader | None) -> type:
-    return object if found is None or found.is_of_host else found.kind or _Never
+    if found is None or (found.is_of_host and not found.is_looked_at):
+        return object
+    return found.kind or _Never
 
 
 class _Hidden(Reader):
