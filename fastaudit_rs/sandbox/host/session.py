@@ -16,6 +16,7 @@ from ...sessions.arguments import Tools, count, id_of, identifier, is_async, sec
 from ...sessions.base import Session, Snapshot, StepRequest
 from ...sessions.coroutines import HostLoop
 from ...sessions.errors import CLOSED, SandboxError
+from ...sessions.forms import limited
 from ...sessions.pieces import Output, Pieces
 from ...sessions.questions import Questions, asking, asking_async, settled
 from ...sessions.record import parts, reasons
@@ -35,6 +36,9 @@ from .review import Change, Review
 from .runner import InFlight, SandboxConfig
 from .session_process import Process
 from .watcher import Steps, begun, driven
+
+#: The characters of a reason that its process gives.
+TOLD = 1000
 
 #: The message where all processes of a session have ended.
 SNAPSHOT_LOST = "the snapshots have ended with the session's process: reset() begins anew"
@@ -174,7 +178,7 @@ class SandboxSession(Session):
         if answer.get("missing"):
             raise KeyError(name)
         if "failed" in answer:
-            raise TypeError(str(answer["failed"]))
+            raise TypeError(limited(str(answer["failed"]), TOLD))
         with _well_formed("answer"):
             return unpack(body)
 
@@ -242,7 +246,7 @@ class SandboxSession(Session):
         with self._exchanges.free():
             answer, body = self._exchanges.ask("save")
         if "failed" in answer:
-            raise TypeError(str(answer["failed"]))
+            raise TypeError(limited(str(answer["failed"]), TOLD))
         with _well_formed("record"):
             parts(body)
         return bytes(body)
@@ -424,4 +428,5 @@ def _well_formed(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise SandboxError(f"the session's process gave a malformed {what}: {error}") from None
+        why = limited(str(error), TOLD)
+        raise SandboxError(f"the session's process gave a malformed {what}: {why}") from None
