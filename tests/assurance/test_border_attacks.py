@@ -13,7 +13,9 @@ from decimal import Decimal
 
 import pytest
 
-from fastaudit_rs import Pending, Policy, Sandbox
+from fastaudit_rs import Network, Pending, Policy, Sandbox, Secret, SessionManager
+from fastaudit_rs.sessions import kept
+from fastaudit_rs.tools.asking import subject
 
 
 @pytest.fixture(params=["here", "sandbox"])
@@ -231,3 +233,72 @@ def test_denials_with_long_numbers(opened):
     assert isinstance(ran.to_json(), str)
     for denied in ran.violations:
         assert json.dumps(denied.to_dict())
+
+
+def test_a_module_of_the_step_that_raises(opened):
+    """What is kept of a step is looked up after its end."""
+    session = opened()
+    code = """
+import sys, types
+class Module(types.ModuleType):
+    def __getattr__(self, name):
+        raise SystemExit(3)
+sys.modules["odd"], wanted = Module("odd"), 1
+if not wanted:
+    from odd import wanted
+6 * 7
+"""
+    assert told(session, code) == 42
+    assert told(session, "wanted") == 1
+
+
+def test_words_of_code_in_the_hosts_log(opened, caplog, monkeypatch):
+    """A session that cannot be saved: the reason is the code's, and one line."""
+    code = """
+import sys
+class Odd(Exception): pass
+def fails(*given, **more): raise Odd("saved.\\nCRITICAL: an administrator came\\x1b[2J" * 1000)
+for module in [*sys.modules.values()]:
+    if getattr(module, "__name__", "").startswith("fastaudit_rs.sessions.kept"):
+        module.record = fails
+"""
+    # In this process the code has replaced the host's own function.
+    monkeypatch.setattr(kept, "record", kept.record)
+    with SessionManager(lambda key: opened(), store={}) as sessions:
+        assert sessions.run("anna", code).error is None
+    [line] = [one.getMessage() for one in caplog.records]
+    assert "the session 'anna' is closed without being saved: " in line
+    assert line.isprintable() and len(line) < 500
+
+
+@pytest.mark.parametrize(
+    ("listen", "host", "is_refused"),
+    [
+        (["127.0.0.1:8080"], "localhost:8080", True),
+        (["8000-8999"], "127.0.0.1:8080", True),
+        (True, "[::1]:8080", True),
+        (["127.0.0.1:8080"], "http://localhost", True),
+        (["127.0.0.1:8081"], "localhost:8080", False),
+        (True, "api.example.com", False),
+        (False, "localhost:8080", False),
+    ],
+)
+def test_a_secret_for_a_server_that_code_may_be(listen, host, is_refused):
+    """Nothing of this machine tells the code's own server from another one."""
+    for package in ("sandlock", "h11", "trustme"):
+        pytest.importorskip(package)
+    network = Network(hosts=["localhost", "api.example.com"], listen=listen)
+    secrets = [Secret("KEY", [host], "the value of the key")]
+    with contextlib.ExitStack() as stack:
+        if is_refused:
+            stack.enter_context(pytest.raises(ValueError, match="KEY is sent to this machine"))
+        Sandbox(Policy.preset("sandbox").replace(network=network), secrets=secrets).close()
+
+
+def test_a_program_by_another_name():
+    """A person is told which file is started, and not what it is told that it is."""
+    asked = []
+    with Policy().session(on_ask=lambda denied: asked.append(subject(denied))) as session:
+        for words in ("['git', 'status']", "['/bin/sh', '-c', 'true']"):
+            session.run(f"import os; os.posix_spawn('/bin/sh', {words}, {{}})")
+    assert asked == ["start /bin/sh as git status", "start /bin/sh -c true"]
