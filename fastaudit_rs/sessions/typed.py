@@ -1,6 +1,7 @@
 """A function of the host that code may call: its annotations honoured, and its JSON schema."""
 
 import contextlib
+import enum
 import functools
 import inspect
 import json
@@ -14,9 +15,14 @@ from typing import Any, Optional
 from .. import Tool
 from .._text import AsText
 from .annotations import PLACE, Json, Reader, Unknown, Wrong, look, reader
+from .forms import NotData, limited
+from .values import pack, unpack
 
 EMPTY: Any = inspect.Parameter.empty
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+#: The characters of a default that are told.
+DEFAULT = 1000
 
 #: The error of a generator function, whose calls do nothing yet.
 GENERATOR = "a generator function cannot be a tool, as its body runs after the call: return a list"
@@ -222,6 +228,15 @@ def shown_signature(function: Any) -> inspect.Signature | None:
     return signature
 
 
+def default_told(default: Any) -> str:
+    """A default as text: of an object of the host's own, which may hold a secret, nothing."""
+    given = default.value if isinstance(default, enum.Enum) else default
+    try:
+        return limited(repr(unpack(pack(given), own=True)), DEFAULT)
+    except (NotData, ValueError):
+        return "..."
+
+
 def heading(name: str, function: Callable[..., Any]) -> str:
     """A function as a model is told of it: its name and parameters, and schemas of data."""
     signature = shown_signature(function)
@@ -232,7 +247,11 @@ def heading(name: str, function: Callable[..., Any]) -> str:
         return EMPTY if annotation is EMPTY else AsText(formatted(annotation))
 
     parameters = [
-        one.replace(annotation=shown(one.annotation)) for one in signature.parameters.values()
+        one.replace(
+            annotation=shown(one.annotation),
+            default=EMPTY if one.default is EMPTY else AsText(default_told(one.default)),
+        )
+        for one in signature.parameters.values()
     ]
     returned = shown(signature.return_annotation)
     told = f"{name}{signature.replace(parameters=parameters, return_annotation=returned)}"

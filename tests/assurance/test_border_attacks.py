@@ -102,6 +102,22 @@ class TestToolsOfOthers:
         assert told(opened(tools=[one]), f"t(**{call})") == expected
         assert "t(" in described([one])
 
+    def test_an_object_of_the_host_as_a_default(self, opened):
+        """What it says of itself may be a secret."""
+        from fastaudit_rs.adapters.steps import described
+
+        class Client:
+            def __repr__(self):
+                return "<Client: the key>"
+
+        def pay(amount: int, client: Client = Client(), kind: str = "card") -> str:  # noqa: B008
+            return kind
+
+        code = "import inspect\nstr(inspect.signature(pay)), str(pay.schema), pay.__doc__, pay(1)"
+        found = str(told(opened(tools=[pay]), code))
+        assert "the key" not in found and "'card'" in found
+        assert "client: Client = ..., kind: str = 'card'" in described([pay])
+
     def test_words_of_a_schema_are_words(self):
         """They are no code, and move no cursor."""
         from langchain_core.tools import StructuredTool
