@@ -20,6 +20,7 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, NoReturn, TypeVar, Union
 from uuid import UUID
 
+from .forms import PANIC
 from .hashes import check_made, check_members, makes_keys
 from .objects import DIGITS, decimal_of
 
@@ -426,6 +427,7 @@ def _by_pydantic(annotation: Any) -> Reader:
         raise Unknown(str(error).partition("\n")[0].partition(". Set ")[0]) from None
 
     error_class, wrong_class, text_of = pydantic.ValidationError, Wrong, told_errors
+    kind_of, rust = type, PANIC
 
     def read(value: Any) -> Any:
         # A guest in this process may have replaced names of modules: none is looked up here.
@@ -433,6 +435,11 @@ def _by_pydantic(annotation: Any) -> Reader:
             return validate(value)
         except error_class as error:
             raise wrong_class(ValueError, text_of(error, PLACE)) from None
+        except BaseException as error:
+            if kind_of(error).__module__ == rust:
+                # It panics where its own words fail.
+                raise wrong_class(ValueError, f"{PLACE} cannot be read") from None
+            raise
 
     schema: Json = {}
     # Some annotations have no JSON schema, and are read all the same.

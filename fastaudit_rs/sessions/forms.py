@@ -196,6 +196,9 @@ def _shown(key: Any) -> str:
 # Subclasses, their methods and their metaclasses decide nothing. Functions that run code of an
 # object say so: call them where its guard is in force.
 
+#: The module of the exceptions that are panics of Rust code.
+PANIC = "pyo3_runtime"
+
 #: The number of characters of a message, a traceback or a `repr()` that are kept.
 TEXT = 100_000
 
@@ -229,6 +232,11 @@ def message(error: BaseException, most: int = TEXT) -> str:
         return limited(str(error), most)
     except BaseException as failed:
         return f"<str() raised {class_name(type(failed))}>"
+
+
+def is_failure(error: BaseException) -> bool:
+    """True for an error of what was called: also a panic of Rust code, such as pydantic's."""
+    return isinstance(error, Exception) or _MODULE(type(error)) == PANIC
 
 
 def told(error: BaseException) -> str:

@@ -10,6 +10,7 @@ import json
 import time
 import uuid
 from decimal import Decimal
+from typing import NamedTuple
 
 import pytest
 
@@ -240,6 +241,31 @@ def test_values_that_cannot_be_shown(opened, name):
     assert isinstance(ran.for_model(), str) and isinstance(ran._repr_html_(), str)
     assert json.loads(ran.to_json())["error"] is None or ran.error is not None
     assert ran.content_for_model().text
+
+
+def test_tools_that_panic(opened):
+    """A panic of Rust code is no `Exception`: it is an error of the tool, and not of the host."""
+    pytest.importorskip("pydantic")
+    pytest.importorskip("numpy")
+
+    class Panic(BaseException):
+        __module__ = "pyo3_runtime"
+
+    class Pair(NamedTuple):
+        one: int
+        other: int = 0
+
+    def take(pair: Pair) -> int:
+        return pair.one
+
+    def fail() -> None:
+        raise Panic("it panicked")
+
+    session = opened(tools=[take, fail])
+    assert told(session, "try: fail()\nexcept BaseException as error: kind = str(error)\nkind")
+    session.run("import numpy as np\nletters = np.frombuffer(b'\\xff' * 16, '<U2')")
+    assert "Error" in told(session, "take(letters)")
+    assert told(session, "take([3])") == 3
 
 
 def test_denials_with_long_numbers(opened):

@@ -17,7 +17,7 @@ from ...approvals import Approvals
 from ...denied import TOOL_CALL
 from ...pending import PENDING
 from ...sessions.arguments import is_async, seconds
-from ...sessions.forms import class_name, message
+from ...sessions.forms import class_name, is_failure, message
 from ...sessions.questions import StepEnds, Thinking, is_for_caller
 from ...sessions.server_tools import ServerTool, ToolAnswers
 from ...sessions.tool_values import DATA, Budget, arguments, as_data, packed_result
@@ -228,7 +228,9 @@ class Calls:
                         value = function()
                 finally:
                     self.thread = None
-            except Exception as error:
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
                 fail(error)
             else:
                 answer(value)
