@@ -78,6 +78,14 @@ class TestToolsOfOthers:
         }.items():
             assert told(session, code) == expected, code
 
+    def test_a_thread_by_the_name_of_none(self):
+        """Users may choose the ids of their threads, and this session is that of others."""
+        from fastaudit_rs.adapters.langchain import NO_THREAD, thread_of
+
+        assert thread_of({}) == thread_of({"configurable": {"thread_id": ""}}) == NO_THREAD
+        with pytest.raises(ValueError, match="thread_id must not be"):
+            thread_of({"configurable": {"thread_id": NO_THREAD}})
+
     @pytest.mark.parametrize(
         ("parameters", "call", "expected"),
         [
@@ -220,6 +228,13 @@ def test_an_answer_is_for_all_that_was_asked(opened, tmp_path, name):
     again = session.answer(pending.id, "once").pending
     assert again is not None and asked[-1] != asked[0]
     assert out.stat().st_mode & 0o7000 == 0
+
+
+def test_a_question_that_nobody_reads(opened):
+    """It is denied, and kept nowhere: a thousand may wait."""
+    session = opened(Policy(commands=True), on_ask=lambda denied: "pending")
+    ran = session.run("import subprocess; subprocess.run(['true', 'x' * 1_000_000])")
+    assert (ran.pending, session.pending, ran.returncode) == (None, [], 77)
 
 
 #: Values whose `repr()` fails, though they are made of plain bytes.
