@@ -22,6 +22,7 @@ from ..pending import PENDING
 from ..results import Result
 from . import step
 from .arguments import (
+    BETWEEN,
     CALLS,
     SNAPSHOTS,
     Tools,
@@ -47,8 +48,6 @@ from .state import StepQueue
 from .tool_values import Budget
 from .values import unpack
 
-#: The seconds that work between steps may take: packing a value, finalizers of objects.
-BETWEEN = 30.0
 
 #: The arguments of `Policy.guard` that are handed on to it as they are.
 OPTIONS = frozenset(

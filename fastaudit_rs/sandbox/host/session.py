@@ -253,7 +253,7 @@ class SandboxSession(Session):
 
     def _loaded(self, body: bytes) -> dict[str, str]:
         with self._exchanges.free():
-            exchange = self._exchanges.new(self._seconds)
+            exchange = self._exchanges.between()
             exchange.let_call(self._tools, self._loop, self._budget, self._on_ask, self._answers)
             _, told = self._exchanges.ask("load", body, exchange, tools=self._told, given=[])
         with _well_formed("answer"):
