@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from fastaudit_rs import Network, Pending, Policy, Sandbox, Secret, SessionManager
+from fastaudit_rs.results import Result
 from fastaudit_rs.sessions import kept
 from fastaudit_rs.tools.asking import subject
 
@@ -359,3 +360,11 @@ def test_a_program_by_another_name():
         for words in ("['git', 'status']", "['/bin/sh', '-c', 'true']"):
             session.run(f"import os; os.posix_spawn('/bin/sh', {words}, {{}})")
     assert asked == ["start /bin/sh as git status", "start /bin/sh -c true"]
+
+
+def test_a_decision_that_looks_like_a_request():
+    """A sandbox's guest words its decisions, and the host has seen its requests."""
+    line = {"time": 1, "verdict": "allowed", "rule": None, "event": "GET good.test/", "args": []}
+    decisions = [{**line, "effect": effect} for effect in ("request", "changed", "write")]
+    ran = Result(0, "", "", 0.0, None, decisions=decisions)
+    assert [act.kind for act in ran.timeline] == ["unknown", "unknown", "write"]
