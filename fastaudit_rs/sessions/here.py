@@ -45,9 +45,9 @@ from .questions import Questions, StepEnds, StepQuestions, asking, settled
 from .running import Denials, Running, awaited, changes_from_now, wait
 from .server_tools import Ask, Gate, ServerTool, ToolAnswers
 from .state import StepQueue
+from .store import Place, check_apart
 from .tool_values import Budget
 from .values import unpack
-
 
 #: The arguments of `Policy.guard` that are handed on to it as they are.
 OPTIONS = frozenset(
@@ -407,6 +407,9 @@ class HereSession(Session):
         if not self._is_closed and number in steps.snapshots:
             # Finalizers of objects that nothing else holds run under the guard.
             self._between(lambda: steps.drop(number))
+
+    def _check_apart(self, place: Place) -> None:
+        check_apart(place, self._policy, self._directory)
 
     def _saved(self) -> bytes:
         body: bytes = self._between(self._steps.record)

@@ -212,6 +212,8 @@ class QueuedSession:
             if self.session is None:
                 try:
                     session = self._ends.enter_context(self._opens())
+                    if self._store is not None:
+                        session._check_apart(self._store)
                     if not self._load(session) and self._is_anew:
                         session._restarted = "anew", {}
                 except BaseException:

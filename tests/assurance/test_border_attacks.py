@@ -9,12 +9,13 @@ import contextlib
 import json
 import time
 import uuid
+import warnings
 from decimal import Decimal
 from typing import NamedTuple
 
 import pytest
 
-from fastaudit_rs import Network, Pending, Policy, Sandbox, Secret, SessionManager
+from fastaudit_rs import DirectoryStore, Network, Pending, Policy, Sandbox, Secret, SessionManager
 from fastaudit_rs.results import Result
 from fastaudit_rs.sessions import kept
 from fastaudit_rs.tools.asking import subject
@@ -300,14 +301,14 @@ def test_a_module_of_the_step_that_raises(opened):
 import sys, types
 class Module(types.ModuleType):
     def __getattr__(self, name):
-        raise SystemExit(3)
+        raise SystemExit(3) if name == "wanted" else AttributeError(name)
 sys.modules["odd"], wanted = Module("odd"), 1
 if not wanted:
     from odd import wanted
 6 * 7
 """
     assert told(session, code) == 42
-    assert told(session, "wanted") == 1
+    assert told(session, "wanted, sys.modules.pop('odd') is not None") == (1, True)
 
 
 def test_words_of_code_in_the_hosts_log(opened, caplog, monkeypatch):
@@ -368,3 +369,24 @@ def test_a_decision_that_looks_like_a_request():
     decisions = [{**line, "effect": effect} for effect in ("request", "changed", "write")]
     ran = Result(0, "", "", 0.0, None, decisions=decisions)
     assert [act.kind for act in ran.timeline] == ["unknown", "unknown", "write"]
+
+
+def test_a_store_that_code_can_write_to(tmp_path, monkeypatch):
+    """It would change what other sessions load: whoever keeps them there is told."""
+    monkeypatch.chdir(tmp_path)
+    store, told = DirectoryStore("store"), "where code may write"
+    for policy, is_told in (
+        (Policy(write=["."]), True),
+        (Policy(write=["store/below/.."]), True),
+        (Policy(write=["."], block=["store"]), False),
+        (Policy(write=["other"]), False),
+        (Policy(write=None), False),
+    ):
+        expected = pytest.warns(UserWarning, match=told) if is_told else warnings.catch_warnings()
+        with expected:
+            if not is_told:
+                warnings.simplefilter("error")
+            with SessionManager(lambda key, policy=policy: policy.session(), store=store) as some:
+                assert some.run("anna", "1").value == 1
+            with policy.session() as session:
+                session.save("store/file")

@@ -21,6 +21,7 @@ from ...sessions.pieces import Output, Pieces
 from ...sessions.questions import Questions, asking, asking_async, settled
 from ...sessions.record import parts, reasons
 from ...sessions.server_tools import ToolAnswers
+from ...sessions.store import Place, check_apart
 from ...sessions.tool_values import Budget
 from ...sessions.values import VALUE, unpack
 from ..wire import encode
@@ -241,6 +242,9 @@ class SandboxSession(Session):
 
     def _has_ended(self) -> bool:
         return self._exchanges.has_ended()
+
+    def _check_apart(self, place: Place) -> None:
+        check_apart(place, self._config.policy, str(self._config.directory))
 
     def _saved(self) -> bytes:
         with self._exchanges.free():
