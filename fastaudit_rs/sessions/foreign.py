@@ -11,7 +11,7 @@ from typing import Any
 
 from .._text import printable
 from .annotations import Json, told_errors
-from .hashes import check_made
+from .hashes import check_made, makes_keys
 from .typed import EMPTY, Typed, is_async_function
 
 #: The Python types that stand for those of JSON schemas.
@@ -78,14 +78,20 @@ def own_name(one: Any) -> str | None:
 def _langchain(tool: Any, name: str) -> Typed:
     given = tool.tool_call_schema
     schema: Json = dict(given if isinstance(given, dict) else given.model_json_schema())
+    whole = None if isinstance(given, dict) else tool.get_input_schema()
     # What it takes besides is the host's: the model that calls it does not know of it.
-    whole = {} if isinstance(given, dict) else tool.get_input_schema().model_fields
-    call = Call(name, schema, hidden=whole)
+    call = Call(name, schema, hidden=getattr(whole, "model_fields", ()))
+    has_sets = makes_keys(getattr(whole, "__pydantic_core_schema__", None))
     is_async = getattr(tool, "func", tool) is None
 
     def request(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # Whatever the names of the arguments are, this is no call in another form.
         arguments = call.arguments(args, kwargs)
+        if has_sets:
+            try:
+                check_made(arguments)
+            except ValueError as wrong:
+                raise ValueError(f"tool {name!r}: {wrong}") from None
         return {"type": "tool_call", "id": None, "name": name, "args": arguments}
 
     async def awaited(*args: Any, **kwargs: Any) -> Any:
@@ -193,13 +199,7 @@ class Call:
                 raise TypeError(f"{self.name}() got multiple values for argument {key!r}")
             if key not in self._told and (not self._is_open or key in self._hidden):
                 raise TypeError(f"{self.name}() got an unexpected keyword argument {key!r}")
-        given |= kwargs
-        try:
-            # The package makes sets of them.
-            check_made(given)
-        except ValueError as wrong:
-            raise ValueError(f"tool {self.name!r}: {wrong}") from None
-        return given
+        return {**given, **kwargs}
 
     def _signature(self, order: list[str] | None, returned: Json | None) -> inspect.Signature:
         """A signature with the parameters of the schema, those that must be given first."""

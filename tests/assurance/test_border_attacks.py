@@ -6,6 +6,7 @@ links in the place of files, `test_egress_requests.py` requests that no rule has
 """
 
 import contextlib
+import importlib.util
 import json
 import time
 import uuid
@@ -79,14 +80,6 @@ class TestToolsOfOthers:
             ),
         }.items():
             assert told(session, code) == expected, code
-
-    def test_a_thread_by_the_name_of_none(self):
-        """Users may choose the ids of their threads, and this session is that of others."""
-        from fastaudit_rs.adapters.langchain import NO_THREAD, thread_of
-
-        assert thread_of({}) == thread_of({"configurable": {"thread_id": ""}}) == NO_THREAD
-        with pytest.raises(ValueError, match="thread_id must not be"):
-            thread_of({"configurable": {"thread_id": NO_THREAD}})
 
     @pytest.mark.parametrize(
         ("parameters", "call", "expected"),
@@ -173,12 +166,18 @@ class TestMembersWithOneHash:
         def basket(items: Basket) -> int:
             return len(items.items)
 
-        session = opened(tools=[numbers, any_of, prices, ids, basket], timeout=20)
+        given = [numbers, any_of, prices, ids, basket]
+        if importlib.util.find_spec("langchain_core"):
+            from langchain_core.tools import StructuredTool
+
+            given.append(StructuredTool.from_function(numbers, name="other", description="n"))
+        session = opened(tools=given, timeout=20)
         session.run(f"alike = {ALIKE}\ntexts = [*map(str, alike)]")
         session.run("ids_alike = [f'{one:032x}' for one in alike]")
         begun = time.monotonic()
         for code in (
             "numbers(alike)",
+            *(["other(alike)", "other(texts)"] if len(given) > 5 else ()),
             "any_of(alike)",
             "prices({one: 1 for one in texts})",
             "ids(ids_alike)",
