@@ -60,10 +60,13 @@ def valid_data(told: "Any") -> "Any":
 
 
 def written(value: object) -> str:
-    """The `repr()` of a value; the reason if there is none, as for a number of 5,000 digits."""
+    """The `repr()` of a value; the reason if there is none, as for a number of 5,000 digits.
+
+    Packages of arrays and frames raise errors of many classes for bytes that code chose.
+    """
     try:
         return repr(value)
-    except (ValueError, RecursionError) as error:
+    except Exception as error:
         return f"<{type(value).__name__}: {error}>"
 
 

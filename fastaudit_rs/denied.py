@@ -211,7 +211,9 @@ class AuditDenied(PermissionError):
         ``suggestion``, ``approvals`` (``approval()`` of ``'guard'`` and ``'pattern'``) and
         ``answer``.
         """
-        return _of(self).to_dict(self.__traceback__)
+        told = _of(self).to_dict(self.__traceback__)
+        told["args"] = _in_json(told["args"])
+        return told
 
     @staticmethod
     def from_dict(fields: "dict[str, Any]") -> "AuditDenied":
@@ -257,6 +259,20 @@ class AuditWarning(RuntimeWarning):
     """The warning for a violation under a policy whose ``on_violation`` is ``'warn'``."""
 
     __module__ = "fastaudit_rs"
+
+
+#: The bits of a number that JSON has: Python writes no more than 4,300 digits.
+_BITS = 10_000
+
+
+def _in_json(given: "Any") -> "Any":
+    """The arguments of an event, with longer numbers in hexadecimal."""
+    if isinstance(given, list):
+        return [_in_json(one) for one in given]
+    if isinstance(given, dict):
+        return {key: _in_json(one) for key, one in given.items()}
+    is_long = isinstance(given, int) and given.bit_length() > _BITS
+    return hex(given) if is_long else given
 
 
 def _of(denied: AuditDenied) -> _Denial:

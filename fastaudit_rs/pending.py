@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
@@ -9,7 +10,7 @@ from typing import Any, TypeAlias
 from .denied import AuditDenied
 
 #: What a question is about, among the keys of `AuditDenied.to_dict`: two questions that have the
-#: same of it are the same.
+#: same of it, and the same arguments, are the same.
 SUBJECT = (
     "event",
     "effect",
@@ -21,6 +22,12 @@ SUBJECT = (
     "command",
     "callee",
 )
+
+#: The event whose arguments say no more than that: a file is opened to be written in many ways.
+_OPEN = "open"
+
+#: The address of an object in a `repr()`, which is another one each time.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 #: The answers to a question that waited.
 ANSWERS = ("once", "step", "guard", "pattern", "deny", "never")
@@ -103,9 +110,18 @@ class Pending:
 
 
 def subject(denied: AuditDenied) -> str:
-    """What a question is about, as JSON."""
+    """What a question is about, as JSON: an answer is for the same arguments of the event alone."""
     told = denied.to_dict()
-    return json.dumps({key: told[key] for key in SUBJECT})
+    about = {key: told[key] for key in SUBJECT}
+    if told["event"] != _OPEN:
+        about["args"] = [_lasting(one) for one in told["args"] or ()]
+    return _ADDRESS.sub("", json.dumps(about))
+
+
+def _lasting(argument: Any) -> Any:
+    """An argument of an event; of an object, such as a socket with a number, its class alone."""
+    is_object = isinstance(argument, str) and argument.startswith("<")
+    return argument.partition(" ")[0] if is_object else argument
 
 
 def checked_answer(answer: object) -> str:

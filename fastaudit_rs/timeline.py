@@ -86,7 +86,9 @@ class Act:
 
 def of_decision(told: Mapping[str, Any]) -> Act:
     """A decision of a guard, a line of its log."""
-    kind = told["effect"] or "unknown"
+    effect = told["effect"]
+    # Code in a sandbox words it: what the host saw itself has other kinds.
+    kind = effect if effect not in (None, "", "request", "changed") else "unknown"
     target = target_of(told) or str(told["event"])
     return Act(told["time"], kind, target, told["verdict"], told["rule"])
 

@@ -156,7 +156,13 @@ NO_THREAD = "(no thread)"
 def thread_of(config: RunnableConfig) -> str:
     """The key of a call: the id of the thread of LangGraph."""
     thread = config.get("configurable", {}).get("thread_id")
-    return NO_THREAD if thread is None or thread == "" else str(thread)
+    if thread is None or thread == "":
+        return NO_THREAD
+    if str(thread) == NO_THREAD:
+        raise ValueError(
+            f"thread_id must not be {NO_THREAD!r}: calls without one have that session"
+        )
+    return str(thread)
 
 
 class _Spare:

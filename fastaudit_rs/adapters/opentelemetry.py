@@ -16,7 +16,7 @@ from opentelemetry.context import get_current
 from opentelemetry.trace import Span, Status, StatusCode, TracerProvider, get_tracer
 
 from .. import __version__
-from .._text import printable
+from .._text import printable, valid_data
 from ..results import Result
 from ..sessions.arguments import is_async
 from ..sessions.typed import summary
@@ -60,16 +60,25 @@ class Events:
         self._context = get_current()
 
     def __call__(self, lines: bytes) -> None:
-        """Emit the events of some lines of a log."""
+        """Emit the events of some lines of a log; one that fails keeps back no other."""
+        failed: Exception | None = None
         for line in lines.splitlines():
-            self._logger.emit(self._record(json.loads(line)))
+            try:
+                # What is no text for an exporter may have it drop all that it has.
+                self._logger.emit(self._record(valid_data(json.loads(line))))
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def _record(self, told: dict[str, Any]) -> LogRecord:
         verdict = told.get("verdict")
         severity = SeverityNumber.INFO if verdict == "allowed" else SeverityNumber.WARN
         is_decision = verdict is not None
+        # Its nanoseconds are a number of 64 bits.
+        is_time = 0 <= told["time"] < 1 << 33
         return LogRecord(
-            timestamp=round(told["time"] * 1_000_000) * 1000,
+            timestamp=round(told["time"] * 1_000_000) * 1000 if is_time else None,
             context=self._context,
             severity_number=severity,
             severity_text=severity.name,

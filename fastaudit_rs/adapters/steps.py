@@ -12,7 +12,7 @@ from typing import Any, Literal
 from .. import Policy
 from .._near import unknown
 from .._rules import rules_for_model
-from .._text import valid_data
+from .._text import printable, valid_data
 from .._threads import in_thread
 from ..results import ModelContent, Result, files_of
 from ..sandbox.host.sandbox import Sandbox
@@ -74,7 +74,9 @@ def described(tools: Tools | None, rules: str = "") -> str:
     for name, function in tools_of(tools).items():
         awaited = "await " if is_async(function) else ""
         text = summary(function)
-        lines.append(f"- {awaited}{heading(name, function)}{': ' if text else ''}{text}")
+        # They may be words of another server.
+        line = f"- {awaited}{heading(name, function)}{': ' if text else ''}{text}"
+        lines.append(printable(line))
         for part, schema in structures(function).items():
             lines.append(f"  {part}: {json.dumps(schema)}")
     return "\n".join(lines)

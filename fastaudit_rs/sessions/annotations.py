@@ -20,6 +20,8 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, NoReturn, TypeVar, Union
 from uuid import UUID
 
+from .forms import PANIC
+from .hashes import check_made, check_members, makes_keys
 from .objects import DIGITS, decimal_of
 from .values import PACKAGES
 
@@ -75,11 +77,18 @@ class Reader:
     #: The readers of what is in a value.
     inner: Sequence["Reader | None"] = ()
     by_pydantic: bool = False
+    #: True if pydantic makes members of sets, or keys, of what the sender chooses.
+    makes_keys: bool = False
 
     @property
     def is_of_host(self) -> bool:
         """True if pydantic reads something of it, which runs code of the host."""
         return self.by_pydantic or any(one is not None and one.is_of_host for one in self.inner)
+
+    @property
+    def is_looked_at(self) -> bool:
+        """True if `look` is called before pydantic reads something of it."""
+        return self.makes_keys or any(one is not None and one.is_looked_at for one in self.inner)
 
 
 def reader(annotation: Any) -> Reader | None:
@@ -239,12 +248,22 @@ def _collection(kind: type, of: tuple[Any, ...]) -> Reader:
     def read(value: Any) -> Any:
         if type(value) not in (list, tuple, set, frozenset):
             _wrong(name, value)
-        return kind(value if inner is None else _items(repeat(inner), value))
+        items = value if inner is None else _items(repeat(inner), value)
+        return kind(_members(items) if kind in (set, frozenset) else items)
 
     schema: Json = {"type": "array", "items": _schema_of(inner)}
     if kind in (set, frozenset):
         schema["uniqueItems"] = True
     return Reader(read, name, schema, lambda value: type(value) is kind, inner=[inner])
+
+
+def _members(items: Any) -> Any:
+    """Check what is to be a set, or the keys of a mapping."""
+    try:
+        check_members(items)
+    except (TypeError, ValueError) as wrong:
+        raise Wrong(type(wrong), f"{PLACE}: {wrong}") from None
+    return items
 
 
 def _tuple(name: str, inner: list[Reader | None]) -> Reader:
@@ -278,18 +297,17 @@ def _mapping(name: str, keys: Reader | None, values: Reader | None) -> Reader:
     def read(value: Any) -> Any:
         if type(value) is not dict:
             _wrong(name, value)
-        made = {}
+        items, names = [], []
         key, step = None, ""
         try:
             for key, item in value.items():
                 step = ""
-                if values is not None:
-                    item = values.read(item)
+                items.append(item if values is None else values.read(item))
                 step = ".keys()"
-                made[key if keys is None else keys.read(key)] = item
+                names.append(key if keys is None else keys.read(key))
         except Wrong as wrong:
             raise wrong.below(step or f"[{_shown(key)}]") from None
-        return made
+        return dict(zip(_members(names), items, strict=True))
 
     schema: Json = {"type": "object"}
     if values is not None:
@@ -401,6 +419,7 @@ def _by_pydantic(annotation: Any) -> Reader:
         raise Unknown(str(error).partition("\n")[0].partition(". Set ")[0]) from None
 
     error_class, wrong_class, text_of = pydantic.ValidationError, Wrong, told_errors
+    kind_of, rust = type, PANIC
 
     def read(value: Any) -> Any:
         # A guest in this process may have replaced names of modules: none is looked up here.
@@ -408,6 +427,11 @@ def _by_pydantic(annotation: Any) -> Reader:
             return validate(value)
         except error_class as error:
             raise wrong_class(ValueError, text_of(error, PLACE)) from None
+        except BaseException as error:
+            if kind_of(error).__module__ == rust:
+                # It panics where its own words fail.
+                raise wrong_class(ValueError, f"{PLACE} cannot be read") from None
+            raise
 
     schema: Json = {}
     # Some annotations have no JSON schema, and are read all the same.
@@ -415,7 +439,22 @@ def _by_pydantic(annotation: Any) -> Reader:
         schema = adapter.json_schema(ref_template="#/$defs/{model}")
     name = _a(getattr(kind, "__name__", "value"))
     is_class = isinstance(kind, type) and not typing.is_typeddict(kind)
-    return Reader(read, name, schema, lambda v: is_class and isinstance(v, kind), by_pydantic=True)
+    return Reader(
+        read,
+        name,
+        schema,
+        lambda v: is_class and isinstance(v, kind),
+        by_pydantic=True,
+        makes_keys=makes_keys(adapter.core_schema),
+    )
+
+
+def look(value: Any) -> None:
+    """Check data of which pydantic makes sets and mappings."""
+    try:
+        check_made(value)
+    except ValueError as wrong:
+        raise Wrong(ValueError, f"{PLACE}: {wrong}") from None
 
 
 def _is_described(kind: type) -> bool:

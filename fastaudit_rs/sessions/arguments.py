@@ -22,6 +22,9 @@ SNAPSHOTS = 8
 #: The calls of tools that a step may make, unless it is told another number.
 CALLS = 1000
 
+#: The seconds that work between steps may take: packing a value, finalizers of objects.
+BETWEEN = 30.0
+
 #: Tools: functions of the host, or tools of other agent packages, that a step may call, by the
 #: names that it calls them by; or a list of those that have names; or an `MCP` server.
 Tools: TypeAlias = Mapping[str, Any] | Sequence[Any] | ToolSource

@@ -406,6 +406,7 @@ class Session(Closing):
             SandboxError: Its process has ended.
             TypeError: ``to`` is something else, or there are more names than a record has.
         """
+        self._check_apart(to)
         body = self._saved()
         found = parts(body)
         put(to, self.id, MAGIC + body)
@@ -432,7 +433,12 @@ class Session(Closing):
             TypeError: ``source`` is something else.
             ValueError: It is no record of a session.
         """
+        self._check_apart(source)
         return self._load(read(*fetched(source, self.id)))
+
+    @abstractmethod
+    def _check_apart(self, place: Place) -> None:
+        """Warn if code of the session can write where its record is."""
 
     def _load(self, found: Parts) -> SessionRecord:
         self.reset()

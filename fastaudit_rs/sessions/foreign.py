@@ -6,10 +6,12 @@ They are known by the names of their classes: no package is imported to look.
 import inspect
 import keyword
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from .._text import printable
 from .annotations import Json, told_errors
+from .hashes import check_made, makes_keys
 from .typed import EMPTY, Typed, is_async_function
 
 #: The Python types that stand for those of JSON schemas.
@@ -22,6 +24,10 @@ _NAMES = {
     "object": "dict",
     "null": "None",
 }
+
+
+#: What a schema says of a tool that is said elsewhere, or in one way.
+_LEFT_OUT = ("title", "description", "$defs")
 
 
 class ToolSource(ABC):
@@ -72,17 +78,30 @@ def own_name(one: Any) -> str | None:
 def _langchain(tool: Any, name: str) -> Typed:
     given = tool.tool_call_schema
     schema: Json = dict(given if isinstance(given, dict) else given.model_json_schema())
+    whole = None if isinstance(given, dict) else tool.get_input_schema()
+    # What it takes besides is the host's: the model that calls it does not know of it.
+    call = Call(name, schema, hidden=getattr(whole, "model_fields", ()))
+    has_sets = makes_keys(getattr(whole, "__pydantic_core_schema__", None))
     is_async = getattr(tool, "func", tool) is None
+
+    def request(arguments: dict[str, Any]) -> Any:
+        # Whatever the names of the arguments are, this is no call in another form.
+        if has_sets:
+            try:
+                check_made(arguments)
+            except ValueError as wrong:
+                raise ValueError(f"tool {name!r}: {wrong}") from None
+        return {"type": "tool_call", "id": None, "name": name, "args": arguments}
 
     async def awaited(**given: Any) -> Any:
         with _Short(name):
-            return await tool.ainvoke(given)
+            return await tool.ainvoke(request(given))
 
     def run(**given: Any) -> Any:
         with _Short(name):
-            return tool.invoke(given)
+            return tool.invoke(request(given))
 
-    return _made(awaited if is_async else run, name, tool.description, schema)
+    return _made(awaited if is_async else run, tool.description, call)
 
 
 def _pydantic_ai(tool: Any, name: str) -> Typed:
@@ -95,7 +114,7 @@ def _pydantic_ai(tool: Any, name: str) -> Typed:
     kinds = {one.kind for one in inspect.signature(tool.function).parameters.values()}
     if kinds == {inspect.Parameter.VAR_KEYWORD}:
         # `Tool.from_schema` made it.
-        return _made(tool.function, name, tool.description, schema)
+        return _made(tool.function, tool.description, Call(name, schema))
     whole = {"name": name, "description": tool.description or "", "parameters": schema}
     return Typed(tool.function, name, doc=tool.description, schema=whole)
 
@@ -113,7 +132,7 @@ def _smolagents(tool: Any, name: str) -> Typed:
     schema: Json = {"type": "object", "properties": properties, "required": required}
     order = [key for key in _parameters(tool.forward) if key in properties]
     in_order = order if len(order) == len(properties) else None
-    return _made(tool, name, tool.description, schema, in_order)
+    return _made(tool, tool.description, Call(name, schema, in_order))
 
 
 #: Classes of tools by package and name.
@@ -124,29 +143,98 @@ _MAKERS: Mapping[tuple[str, str], Callable[[Any, str], Typed]] = {
 }
 
 
+class Call:
+    """The arguments of a call by their names, as a JSON schema has them, whoever wrote it."""
+
+    def __init__(
+        self,
+        name: str,
+        schema: Json,
+        order: list[str] | None = None,
+        hidden: Iterable[str] = (),
+        returned: Json | None = None,
+    ) -> None:
+        """Read a schema, and that of what it returns, if it is told."""
+        self.name = name
+        #: True if it takes more than it names, but for what is hidden.
+        self._is_open = bool(schema.get("additionalProperties", "properties" not in schema))
+        # Where it is odd it says nothing.
+        self._told: dict[str, Json] = {
+            key: told if isinstance(told, dict) else {}
+            for key, told in _part(schema, "properties", dict).items()
+        }
+        self._hidden = {*hidden} - self._told.keys()
+        self._needed = _part(schema, "required", list)
+        definitions = _part(schema, "$defs", dict)
+        self.schema = {
+            **{key: told for key, told in schema.items() if key not in _LEFT_OUT},
+            "properties": self._told,
+            "required": self._needed,
+            **({"$defs": definitions} if definitions else {}),
+        }
+        self.signature = self._signature(order, returned)
+        self._order = list(self.signature.parameters)
+
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by the names of its parameters."""
+        if len(args) > len(self._order):
+            raise TypeError(
+                f"{self.name}() takes {len(self._order)} positional arguments but {len(args)} were "
+                "given"
+            )
+        given = dict(zip(self._order, args))  # noqa: B905 - the others are not given
+        for key in kwargs:
+            if key in given:
+                raise TypeError(f"{self.name}() got multiple values for argument {key!r}")
+            if key not in self._told and (not self._is_open or key in self._hidden):
+                raise TypeError(f"{self.name}() got an unexpected keyword argument {key!r}")
+        return {**given, **kwargs}
+
+    def _signature(self, order: list[str] | None, returned: Json | None) -> inspect.Signature:
+        """A signature with the parameters of the schema, those that must be given first."""
+        needed = self._needed
+        parameters = []
+        is_optional = False
+        for name in order or sorted(self._told, key=lambda name: name not in needed):
+            if not name.isidentifier() or keyword.iskeyword(name):
+                # By ``**`` alone.
+                continue
+            told = self._told[name]
+            is_optional |= name not in needed
+            parameters.append(
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                    default=told.get("default") if is_optional else EMPTY,
+                    annotation=_annotation(told),
+                )
+            )
+        annotation = EMPTY if returned is None else _annotation(returned)
+        return inspect.Signature(parameters, return_annotation=annotation)
+
+
+def _part(schema: Json, name: str, kind: type[Any]) -> Any:
+    """A part of a schema; an empty one if it is of another type."""
+    found = schema.get(name)
+    return found if isinstance(found, kind) else kind()
+
+
 def _made(
     function: Callable[..., Any],
-    name: str,
     description: str | None,
-    schema: Json,
-    order: list[str] | None = None,
+    call: Call,
 ) -> Typed:
     """Make a function with the parameters of a schema of one that gets them by name."""
-    signature = signature_of_schema(schema, order)
-    names = list(signature.parameters)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        return function(**by_name(name, names, args, kwargs))
+        return function(**call.arguments(args, kwargs))
 
-    parameters = {
-        key: value for key, value in schema.items() if key not in ("title", "description")
-    }
-    whole = {"name": name, "description": description or "", "parameters": parameters}
+    whole = {"name": call.name, "description": description or "", "parameters": call.schema}
     return Typed(
         run,
-        name,
+        call.name,
         doc=description or "",
-        signature=signature,
+        signature=call.signature,
         schema=whole,
         is_async=is_async_function(function),
         reads=False,
@@ -160,61 +248,15 @@ def _parameters(function: Any) -> list[str]:
         return []
 
 
-def signature_of_schema(
-    schema: Json, order: list[str] | None = None, returned: Json | None = None
-) -> inspect.Signature:
-    """A signature with the parameters of a JSON schema, those that must be given first.
-
-    What it returns is told by another schema.
-    """
-    properties, required = schema.get("properties", {}), schema.get("required", [])
-    names = order or sorted(properties, key=lambda name: name not in required)
-    parameters = []
-    is_optional = False
-    for name in names:
-        if not name.isidentifier() or keyword.iskeyword(name):
-            # Code can pass it by ``**`` alone.
-            continue
-        # A schema may be `true`: anything.
-        told = properties[name] if isinstance(properties[name], dict) else {}
-        is_optional |= name not in required
-        parameters.append(
-            inspect.Parameter(
-                name,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                default=told.get("default") if is_optional else EMPTY,
-                annotation=_annotation(told),
-            )
-        )
-    annotation = EMPTY if returned is None else _annotation(returned)
-    return inspect.Signature(parameters, return_annotation=annotation)
-
-
 def _annotation(told: Json) -> Any:
-    kinds = told.get("type")
-    given = kinds if isinstance(kinds, list) else [kinds]
-    if kinds is None:
-        any_of = told.get("anyOf")
-        parts = any_of if isinstance(any_of, list) else [{}]
-        given = [one.get("type") if isinstance(one, dict) else None for one in parts]
     if "$ref" in told:
-        return str(told["$ref"]).rpartition("/")[2]
+        return printable(str(told["$ref"]).rpartition("/")[2])
+    kinds, others = told.get("type"), told.get("anyOf")
+    given = kinds if isinstance(kinds, list) else [kinds]
+    if kinds is None and isinstance(others, list):
+        given = [one.get("type") if isinstance(one, dict) else None for one in others]
     names = [_NAMES.get(str(kind)) for kind in given]
     return EMPTY if None in names else " | ".join(map(str, names))
-
-
-def by_name(
-    name: str, order: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> dict[str, Any]:
-    """The arguments of a call by the names of its parameters."""
-    if len(args) > len(order):
-        raise TypeError(
-            f"{name}() takes {len(order)} positional arguments but {len(args)} were given"
-        )
-    given = dict(zip(order, args))  # noqa: B905 - the others are not given
-    for key in given.keys() & kwargs.keys():
-        raise TypeError(f"{name}() got multiple values for argument {key!r}")
-    return {**given, **kwargs}
 
 
 class _Short:

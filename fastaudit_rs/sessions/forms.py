@@ -4,14 +4,11 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .hashes import check_alike, check_count
+
 #: The number of values in a message, and how deep one may be in others: each takes memory of the
 #: side that reads.
 VALUES, DEPTH = 1 << 20, 100
-
-#: The keys of a message that are no text, in all its sets and mappings, and those with one hash.
-#: The sender chooses the hashes of numbers and tuples: a set of n values with one hash takes n²
-#: steps, and n values whose places in the table follow one another nearly as many.
-KEYS, ALIKE = 1 << 16, 100
 
 #: The bits of a number that JSON has as it is. Longer ones are written in hexadecimal, whose digits
 #: CPython does not limit.
@@ -119,17 +116,8 @@ class Unpacker:
         if self._own or all(type(key) is str for key in keys):
             return keys
         self._keys += len(keys)
-        if self._keys > KEYS:
-            raise ValueError(f"more than {KEYS} keys and members of sets that are no text")
-        first: dict[int, Any] = {}
-        alike: dict[int, int] = {}
-        for key in keys:
-            number = hash(key)
-            other = first.setdefault(number, key)
-            if other is not key and other != key:
-                alike[number] = alike.get(number, 1) + 1
-                if alike[number] > ALIKE:
-                    raise ValueError(f"more than {ALIKE} keys or members of sets with one hash")
+        check_count(self._keys)
+        check_alike(keys)
         return keys
 
     def value(self, form: Any) -> Any:
@@ -208,6 +196,9 @@ def _shown(key: Any) -> str:
 # Subclasses, their methods and their metaclasses decide nothing. Functions that run code of an
 # object say so: call them where its guard is in force.
 
+#: The module of the exceptions that are panics of Rust code.
+PANIC = "pyo3_runtime"
+
 #: The number of characters of a message, a traceback or a `repr()` that are kept.
 TEXT = 100_000
 
@@ -241,6 +232,11 @@ def message(error: BaseException, most: int = TEXT) -> str:
         return limited(str(error), most)
     except BaseException as failed:
         return f"<str() raised {class_name(type(failed))}>"
+
+
+def is_failure(error: BaseException) -> bool:
+    """True for an error of what was called: also a panic of Rust code, such as pydantic's."""
+    return isinstance(error, Exception) or _MODULE(type(error)) == PANIC
 
 
 def told(error: BaseException) -> str:

@@ -9,19 +9,21 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
 from .. import AuditDenied, Policy, _native
 from .._native import MONITORING
 from .._rules import rules_for_model
-from .._threads import in_thread
+from .._threads import in_thread, submit
 from .._waiting import Waiting
 from ..approvals import Approvals
 from ..pending import PENDING
 from ..results import Result
 from . import step
 from .arguments import (
+    BETWEEN,
     CALLS,
     SNAPSHOTS,
     Tools,
@@ -44,11 +46,9 @@ from .questions import Questions, StepEnds, StepQuestions, asking, settled
 from .running import Denials, Running, awaited, changes_from_now, wait
 from .server_tools import Ask, Gate, ServerTool, ToolAnswers
 from .state import StepQueue
+from .store import Place, check_apart
 from .tool_values import Budget
 from .values import unpack
-
-#: The seconds that work between steps may take: packing a value, finalizers of objects.
-BETWEEN = 30.0
 
 #: The arguments of `Policy.guard` that are handed on to it as they are.
 OPTIONS = frozenset(
@@ -208,10 +208,11 @@ class HereSession(Session):
         notify: Callable[[], object],
         serve: Callable[[Coroutines], object],
         on_output: Tell | None = None,
+        changes: Callable[[], list[str]] | None = None,
     ) -> Running:
         """Start a step: `notify` is called at its end, `serve` has coroutines served meanwhile.
 
-        `on_output` is called in the threads that write.
+        `on_output` is called in the threads that write, `changes` to tell which files changed.
         """
         self._check()
         variables = unpack(request.variables, own=True) if request.variables else {}
@@ -241,7 +242,7 @@ class HereSession(Session):
             job = StepJob(work, notify, limit, thinking=asked.thinking)
             guest.output.on_full = lambda: job.stop("output")
             guest.output.lines = on_output and Lines(on_output, guest.interrupts)
-            changes = changes_from_now(self._changes)
+            changes = changes or changes_from_now(self._changes)
             denied = self._denials.begin()
             guest.start(job)
             return Running(guest, job, changes, denied, asked)
@@ -303,20 +304,34 @@ class HereSession(Session):
             coroutines.leave_alone()
             coroutines.serve(loop)
 
-        running = self._start(request, notify, serve, on_output)
+        self._check()
+        # Code chooses how many files there are.
+        before = self._changes
+        changes = list if before is None else await in_thread(changes_from_now, before)
         try:
+            running = self._start(request, notify, serve, on_output, list)
             try:
-                await awaited(running.guest, running.job, sign)
-            except BaseException:
-                running.job.stop("interrupt")
-                await awaited(running.guest, running.job, sign)
-                self._leave(running.guest, running.job)
-                raise
-            ran, asked = self._ended(running), running.asked
-            return await in_thread(self._settled, ran, asked) if asked.is_over else ran
-        finally:
-            if self._coroutines is not None:
-                self._coroutines.leave(loop)
+                ran = await self._awaited(running, sign)
+            finally:
+                if self._coroutines is not None:
+                    self._coroutines.leave(loop)
+        except BaseException:
+            submit(changes)
+            raise
+        if before is not None:
+            ran = replace(ran, changed=await in_thread(changes))
+        asked = running.asked
+        return await in_thread(self._settled, ran, asked) if asked.is_over else ran
+
+    async def _awaited(self, running: Running, sign: asyncio.Event) -> Result:
+        try:
+            await awaited(running.guest, running.job, sign)
+        except BaseException:
+            running.job.stop("interrupt")
+            await awaited(running.guest, running.job, sign)
+            self._leave(running.guest, running.job)
+            raise
+        return self._ended(running)
 
     @property
     def timeout(self) -> float | None:
@@ -402,6 +417,9 @@ class HereSession(Session):
         if not self._is_closed and number in steps.snapshots:
             # Finalizers of objects that nothing else holds run under the guard.
             self._between(lambda: steps.drop(number))
+
+    def _check_apart(self, place: Place) -> None:
+        check_apart(place, self._policy, self._directory)
 
     def _saved(self) -> bytes:
         body: bytes = self._between(self._steps.record)

@@ -18,7 +18,7 @@ from ..results import Result
 from .arguments import Tools, count, seconds
 from .base import Session
 from .pieces import Tell
-from .queued import QueuedSession, Shut, log
+from .queued import QueuedSession, Shut, log, reason
 from .store import Store
 from .turns import Turns
 
@@ -310,7 +310,7 @@ class SessionManager(Closing):
             try:
                 self._make_room()
             except Exception as error:
-                log.warning("a session is not closed, as it cannot be saved: %s", error)
+                log.warning("a session is not closed, as it cannot be saved: %s", reason(error))
 
     async def _async_settle(self, key: str, one: QueuedSession) -> None:
         if one.session is None or self._room.is_wanted:
@@ -351,7 +351,8 @@ class SessionManager(Closing):
                 try:
                     self._has_shut(key, one, idle)
                 except Exception as error:
-                    log.warning("the session of %r cannot be saved, and stays open: %s", key, error)
+                    words = "the session of %r cannot be saved, and stays open: %s"
+                    log.warning(words, key, reason(error))
                     one.last_used = time.monotonic()
         now = time.monotonic()
         with self._lock:

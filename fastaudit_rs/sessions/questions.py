@@ -16,6 +16,9 @@ from .arguments import seconds
 #: The questions of a session that wait at a time; of more the oldest is dropped.
 MOST = 1000
 
+#: The characters of one that waits: code in a sandbox words it, and nobody reads more.
+LONGEST = 200_000
+
 
 class StepEnds(Exception):
     """The step that asks is to end here, without an answer."""
@@ -131,7 +134,7 @@ class Questions:
         if not (isinstance(answer, str) and answer == PENDING):
             return answer
         step, now = self.now, time.time()
-        if not step.may_wait:
+        if not step.may_wait or len(subject(denied)) > LONGEST:
             return None
         until = None if self._seconds is None else now + self._seconds
         name = secrets.token_urlsafe(24)

@@ -11,11 +11,13 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
+from .._text import printable
 from .._threads import in_thread
 from ..results import WAYS, Error, Result
 from .base import Session
 from .errors import ProcessEnded, SandboxError
-from .record import MAGIC, read
+from .forms import limited
+from .record import MAGIC, REASON, read
 from .store import Store
 from .turns import Turns
 
@@ -27,6 +29,11 @@ log = logging.getLogger("fastaudit_rs.sessions")
 
 #: The turns that this context has.
 _turns: "ContextVar[tuple[_Turn, ...]]" = ContextVar("fastaudit_rs_turns", default=())
+
+
+def reason(error: Exception) -> str:
+    """The text of an error for a line of a log: code words some."""
+    return printable(limited(str(error), REASON))
 
 
 def for_models(ran: Result) -> Result:
@@ -205,6 +212,8 @@ class QueuedSession:
             if self.session is None:
                 try:
                     session = self._ends.enter_context(self._opens())
+                    if self._store is not None:
+                        session._check_apart(self._store)
                     if not self._load(session) and self._is_anew:
                         session._restarted = "anew", {}
                 except BaseException:
@@ -271,7 +280,7 @@ class QueuedSession:
         try:
             self._save()
         except Exception as error:
-            log.warning("the session %r is not saved: %s", self._key, error)
+            log.warning("the session %r is not saved: %s", self._key, reason(error))
 
     def _save(self, is_last: bool = False) -> None:
         """Save it, if there is a store and it is open."""
@@ -285,7 +294,8 @@ class QueuedSession:
             if not is_last:
                 raise
             # A value of the code fails to be saved: that keeps no session open.
-            log.warning("the session %r is closed without being saved: %s", self._key, error)
+            words = "the session %r is closed without being saved: %s"
+            log.warning(words, self._key, reason(error))
             return
         self._store[self._key] = MAGIC + body
         self._is_saved = True

@@ -16,7 +16,7 @@ from .. import AuditDenied
 from .._text import printable
 from ..denied import TOOL_CALL
 from .annotations import Json
-from .foreign import by_name, signature_of_schema
+from .foreign import Call
 from .forms import class_name, message
 from .typed import Typed
 
@@ -76,20 +76,14 @@ class ServerTool(Typed):
         self.original: str = tool.name
         self.asks = asks
         self._tool, self._gate = tool, gate
-        signature = signature_of_schema(tool.input_schema, returned=_returned(tool.output_schema))
-        self._order = list(signature.parameters)
+        self._call = Call(name, tool.input_schema, returned=_returned(tool.output_schema))
         text = tool.description or ""
-        parameters = {
-            key: value
-            for key, value in tool.input_schema.items()
-            if key not in ("title", "description")
-        }
-        schema = {"name": name, "description": text, "parameters": parameters}
+        schema = {"name": name, "description": text, "parameters": self._call.schema}
         super().__init__(
             self._run,
             name,
             doc=text,
-            signature=signature,
+            signature=self._call.signature,
             schema=schema,
             is_async=False,
             reads=False,
@@ -119,7 +113,7 @@ class ServerTool(Typed):
             ValueError: JSON cannot have a number or a text.
         """
         name = self.__name__
-        named = by_name(name, self._order, tuple(args), kwargs)
+        named = self._call.arguments(tuple(args), kwargs)
         return {key: _as_json(name, key, value) for key, value in named.items()}
 
     def question(self, given: Json) -> AuditDenied:

@@ -220,9 +220,13 @@ class StepContext:
             with contextlib.suppress(BaseException):
                 shown.figures()
         outcome.display = shown.end()
-        with contextlib.suppress(Exception):
-            # The code may be no Python.
+        try:
             self.definitions.note(code, name, before, self.names)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            # Its code is none, or modules of the step's own raise something.
+            pass
         return outcome
 
     def ended(self, work: Callable[[], int]) -> Outcome:

@@ -5,10 +5,12 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import TypeAlias
 from urllib.parse import unquote
 
+from .. import Policy
+from .._near import warn
 from .record import MOST
 
 #: Where a record is written: a file, or a mapping from ids of sessions.
@@ -101,6 +103,27 @@ def _encoded(id: str) -> str:
     return "".join(
         chr(byte) if _PLAIN.match(bytes([byte])) else f"%{byte:02X}" for byte in id.encode()
     )
+
+
+def check_apart(place: Place, policy: Policy, directory: str) -> None:
+    """Warn if code can write where records are kept: it changes what other sessions load."""
+    if isinstance(place, DirectoryStore):
+        path = place._directory
+    elif isinstance(place, (str, os.PathLike)):
+        path = os.path.dirname(os.path.abspath(_text(place)))
+    else:
+        return
+    if _is_in(path, policy.write or (), directory) and not _is_in(path, policy.block, directory):
+        warn(
+            f"records of sessions are kept in {path!r}, where code may write: it can change what "
+            "other sessions load. Keep them elsewhere, or name the directory in block"
+        )
+
+
+def _is_in(path: str, roots: Iterable[str], directory: str) -> bool:
+    real = os.path.realpath(path)
+    found = (os.path.realpath(os.path.join(directory, os.path.expanduser(one))) for one in roots)
+    return any(os.path.commonpath((root, real)) == root for root in found)
 
 
 def put(to: Place, id: str, data: bytes) -> None:

@@ -1,6 +1,7 @@
 """A function of the host that code may call: its annotations honoured, and its JSON schema."""
 
 import contextlib
+import enum
 import functools
 import inspect
 import json
@@ -13,10 +14,15 @@ from typing import Any, Optional
 
 from .. import Tool
 from .._text import AsText
-from .annotations import PLACE, Json, Reader, Unknown, Wrong, reader
+from .annotations import PLACE, Json, Reader, Unknown, Wrong, look, reader
+from .forms import NotData, limited
+from .values import pack, unpack
 
 EMPTY: Any = inspect.Parameter.empty
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+#: The characters of a default that are told.
+DEFAULT = 1000
 
 #: The error of a generator function, whose calls do nothing yet.
 GENERATOR = "a generator function cannot be a tool, as its body runs after the call: return a list"
@@ -78,7 +84,7 @@ class Typed:
         read, read_within = (
             _reading(name, by_position, rest, by_name, more, of_host) for of_host in (False, True)
         )
-        #: Reads arguments before the call, but for those that pydantic reads.
+        #: Reads arguments before the call, but for those that pydantic reads, which are looked at.
         self.before = read
         #: The function, which has pydantic read what it alone can.
         self.within = function if read_within is None else _reading_first(read_within, function)
@@ -114,9 +120,13 @@ def _reading(
     wrong_class, as_tuple = Wrong, tuple
 
     def one(found: Reader | None) -> Callable[[Any, str], Any] | None:
-        if found is None or found.is_of_host is not of_host:
+        if found is None:
             return None
         read_plainly = found.read
+        if found.is_of_host is not of_host:
+            if of_host or not found.is_looked_at:
+                return None
+            read_plainly = _as_it_is
 
         def read(value: Any, parameter: str) -> Any:
             try:
@@ -149,6 +159,11 @@ def _reading(
     return before
 
 
+def _as_it_is(value: Any) -> Any:
+    look(value)
+    return value
+
+
 def _reading_first(read: Before, function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         given, named = read(args, kwargs)
@@ -162,7 +177,9 @@ class _Never:
 
 
 def _kind_of(found: Reader | None) -> type:
-    return object if found is None or found.is_of_host else found.kind or _Never
+    if found is None or (found.is_of_host and not found.is_looked_at):
+        return object
+    return found.kind or _Never
 
 
 class _Hidden(Reader):
@@ -211,6 +228,15 @@ def shown_signature(function: Any) -> inspect.Signature | None:
     return signature
 
 
+def default_told(default: Any) -> str:
+    """A default as text: of an object of the host's own, which may hold a secret, nothing."""
+    given = default.value if isinstance(default, enum.Enum) else default
+    try:
+        return limited(repr(unpack(pack(given), own=True)), DEFAULT)
+    except (NotData, ValueError):
+        return "..."
+
+
 def heading(name: str, function: Callable[..., Any]) -> str:
     """A function as a model is told of it: its name and parameters, and schemas of data."""
     signature = shown_signature(function)
@@ -221,7 +247,11 @@ def heading(name: str, function: Callable[..., Any]) -> str:
         return EMPTY if annotation is EMPTY else AsText(formatted(annotation))
 
     parameters = [
-        one.replace(annotation=shown(one.annotation)) for one in signature.parameters.values()
+        one.replace(
+            annotation=shown(one.annotation),
+            default=EMPTY if one.default is EMPTY else AsText(default_told(one.default)),
+        )
+        for one in signature.parameters.values()
     ]
     returned = shown(signature.return_annotation)
     told = f"{name}{signature.replace(parameters=parameters, return_annotation=returned)}"

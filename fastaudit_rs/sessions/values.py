@@ -308,6 +308,10 @@ def _made_array(unpacker: Unpacker, form: Any) -> Any:
         raise ValueError("an array whose shape has something else than sizes")
     if math.prod(shape) * kind.itemsize != len(blob):
         raise ValueError("an array whose shape is not that of its bytes")
+    if kind.kind == "U" and len(blob):
+        letters = numpy.frombuffer(blob, dtype=f"{kind.byteorder}u4")
+        if letters.max() > sys.maxunicode:
+            raise ValueError("an array with letters that are none")
     return numpy.frombuffer(blob, dtype=kind).reshape(shape).copy()
 
 

@@ -276,3 +276,12 @@ def test_a_manager_of_the_host():
     assert told[0].endswith("value:\n8") and told[1] == "value:\n16"
     with pytest.raises(TypeError, match="a manager makes its sessions"):
         python_tool(made(), timeout=3)
+
+
+def test_a_thread_by_the_name_of_none():
+    """Users may choose the ids of their threads, and this session is that of others."""
+    from fastaudit_rs.adapters.langchain import NO_THREAD, thread_of
+
+    assert thread_of({}) == thread_of({"configurable": {"thread_id": ""}}) == NO_THREAD
+    with pytest.raises(ValueError, match="thread_id must not be"):
+        thread_of({"configurable": {"thread_id": NO_THREAD}})

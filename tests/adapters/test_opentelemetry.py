@@ -140,6 +140,17 @@ def test_an_exporter_that_acts_is_not_logged_itself(places, tmp_path):
         assert file.read().split() == [f"{places.ok}/{name}" for name in "abc"]
 
 
+def test_a_line_that_fails_keeps_back_no_other(exporter, provider):
+    """Code in a sandbox words lines: it hides nothing that others tell."""
+    line = {"time": 1, "verdict": "denied", "event": "open", "path": "/a\udcff", "args": []}
+    lines = [json.dumps({**line, **more}) for more in ({}, {"time": 1e300}, {"path": "/b"})]
+    with pytest.raises(ValueError, match="Expecting value"):
+        Events(provider)("\n".join(["nonsense", *lines[1:], *lines]).encode())
+    found = exported(exporter, 5)
+    assert [one.attributes["file.path"] for one in found] == ["/a?", "/b", "/a?", "/a?", "/b"]
+    assert all(one.timestamp is None or one.timestamp == 10**9 for one in found)
+
+
 def test_an_exporter_that_fails_stops_nobody(places, capsys):
     def fail(lines):
         raise ValueError("no collector")

@@ -189,7 +189,7 @@ def replace(where, name):
             found.append((where.__name__, name))
 
 put, exists = setattr, os.path.exists
-modules = "annotations arguments foreign forms objects tool_values typed values".split()
+modules = "annotations arguments foreign forms hashes objects tool_values typed values".split()
 for module in [importlib.import_module(f"fastaudit_rs.sessions.{one}") for one in modules]:
     for name, one in list(vars(module).items()):
         if not callable(one):

@@ -130,6 +130,15 @@ def test_hostile_requests(connected, site, log, name):
     assert all(each.status is None and (each.rule or each.error) for each in noted) and noted
 
 
+def test_long_names(connected, site, log):
+    """A request is short in the log, whatever code names."""
+    said(connected(site.port), request(f"{'A' * 9000} /v1/a"))
+    said(connected(site.port), request("GET /v1/a", host="b" * 9000))
+    noted = log.taken(wait=True)
+    assert [each.rule for each in noted] == ["network.http", "network.hosts"]
+    assert max(len(f"{each.method}{each.host}{each.path}") for each in noted) < 600
+
+
 def test_each_request_of_a_connection_is_judged(connected, site, log):
     """Also those that come before the answers to others, and what follows a body."""
     pieces = [request("GET /v1/a") + request("POST /v1/items", "Content-Length: 2") + b"ab"]

@@ -1,6 +1,7 @@
 """Packages that a host installs for the code of a sandbox, and those that the code asks for."""
 
 import os
+import tempfile
 
 import pytest
 from wheels import wheel
@@ -30,6 +31,22 @@ def index(tmp_path_factory):
     )
     wheel(directory, "evil", needs=[f"source @ file://{source}"])
     (directory / "archive-1.0.tar.gz").write_bytes(b"")
+    wheel(directory, "elsewhere", needs=[f"base @ file://{directory}/base-1.0-py3-none-any.whl"])
+    made = ("script-1.0.data/scripts/made", "#!python\n")
+    for name, place in (("script", "../../../outside-the-packages"), ("absolute", mark)):
+        points = f"[console_scripts]\nfirst = os:getcwd\n{place} = os:getcwd\n"
+        files = [made, (f"{name}-1.0.dist-info/entry_points.txt", points)]
+        wheel(
+            directory,
+            name,
+            files=[(path.replace("script-", f"{name}-"), text) for path, text in files],
+        )
+    beside = "spoilt-1.0.data/purelib"
+    files = [
+        (f"{beside}/bare-1.dist-info/RECORD", ""),
+        (f"{beside}/odd-2.dist-info/METADATA", b"\xff"),
+    ]
+    wheel(directory, "spoilt", files=files)
     return directory
 
 
@@ -47,7 +64,18 @@ def test_packages_from_the_start(index):
 
 @pytest.fixture(scope="module")
 def box(index):
-    install = Install(on_demand=["upper", "Other", "odd", "evil", "archive"], index=str(index))
+    names = [
+        "upper",
+        "Other",
+        "odd",
+        "evil",
+        "archive",
+        "elsewhere",
+        "script",
+        "absolute",
+        "spoilt",
+    ]
+    install = Install(on_demand=names, index=str(index))
     with Sandbox(install=install) as made:
         yield made
 
@@ -72,7 +100,7 @@ def test_code_installs_what_it_may(session):
 
 #: What code may not have pip do, and words of the error.
 REFUSED = {
-    "install base": "'base' may not be installed here; these may: archive, evil, odd, other, upper",
+    "install base": "'base' may not be installed here; these may: absolute, archive, elsewhere,",
     "install upper base": "'base' may not be installed here",
     "install --index-url=http://example.com upper": "is no package",
     "install -r requirements.txt": "is no package",
@@ -105,6 +133,19 @@ def test_nothing_of_a_package_runs(session, index):
         assert f"pip cannot install {name}" in ran.error.message
     assert session.run("%pip install odd\nimport odd").success
     assert not (index.parent / "ran").exists()
+
+
+def test_what_a_package_does_to_the_host(session, index):
+    """It comes from the index, and is written where packages are."""
+    assert "pip cannot install elsewhere" in session.run("%pip install elsewhere").error.message
+    for name in ("script", "absolute"):
+        # Versions of pip differ in what they make of such a name.
+        session.run(f"%pip install {name}")
+    outside = os.path.join(tempfile.gettempdir(), "outside-the-packages")
+    assert not (os.path.exists(outside) or (index.parent / "ran").exists())
+    # What it puts beside itself keeps no other one away.
+    assert session.run("%pip install spoilt").success
+    assert session.run("%pip install upper").success
 
 
 def test_a_session_without_packages(shared):

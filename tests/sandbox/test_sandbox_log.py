@@ -145,6 +145,11 @@ lines = [
     b'{%b,"event":"forged","source":"host","args":[]}' % common,
     b'{%b,"event":"forged","args":[]}' % common,
     b"x" * 100_000,
+    b'{%b,"event":"open","args":[1e999]}' % common,
+    b'{%b,"event":"open","args":[%b]}' % (common, b"9" * 40),
+    b'{%b,"event":"open","args":[]}' % common.replace(b":0", b":1e300", 1),
+    b'{%b,"event":"open","args":[]}' % common.replace(b":0", b":-1", 1),
+    b'{%b,"event":"half","args":["\\\\udcff"]}' % common,
 ]
 write(b"\\n".join(lines) + b"\\n")
 """
@@ -153,7 +158,8 @@ write(b"\\n".join(lines) + b"\\n")
     forged = [line for line in found if line["event"] == "forged"]
     assert [(line["source"], line["guard"]) for line in forged] == [("guest", "agent 7")]
     [lost] = [line for line in found if line["event"] == "fastaudit.lost"]
-    assert (lost["lost"], lost["source"]) == (9, "guest")
+    assert (lost["lost"], lost["source"]) == (13, "guest")
+    assert [line["args"] for line in found if line["event"] == "half"] == [["?"]]
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 from sandboxes import LOOSE
 
 from fastaudit_rs import Limits, Policy, SandboxManager
+from fastaudit_rs.sandbox.host import manager as host_manager
 
 
 @pytest.fixture
@@ -135,6 +136,17 @@ class TestEnvironments:
         assert manager["two"].read_file("a") == b"two"
         assert manager.run("one", "while True: pass").timed_out
         assert manager.run("two", "import ctypes; ctypes.CDLL('libm.so.6')").returncode == 77
+
+    def test_a_history_of_large_results(self, manager, monkeypatch):
+        """Code chooses how large they are."""
+        monkeypatch.setattr(host_manager, "HISTORY", 5_000_000)
+        manager.create("one")
+        with manager.session("one") as session:
+            for code in ("bytes(2_000_000)", "print('x' * 2_000_000)", "'y' * 2_000_000"):
+                assert session.run(code).success
+            assert len(manager.history("one")) == 2
+            session.run("bytes(9_000_000)")
+        assert [entry.code for entry in manager.history("one")] == ["bytes(9_000_000)"]
 
     def test_the_last_of_the_history(self):
         with SandboxManager(history=2) as manager:

@@ -285,3 +285,32 @@ def test_threads_that_write_without_end(session):
     session.reset()
     assert time.monotonic() - begun < 12
     assert session.run("add(1)").value == 2
+
+
+#: What the host asks between steps, and code there that gives no answer.
+BETWEEN_STEPS = {
+    "names": ("StepContext.named", lambda session: session.names),
+    "save": ("StepContext.record", lambda session: session.save({})),
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN_STEPS)
+def test_questions_without_an_answer(monkeypatch, name):
+    """Steps may have no limit of time; what the host asks between them has."""
+    monkeypatch.setattr("fastaudit_rs.sandbox.host.exchange.BETWEEN", 0.5)
+    replaced, ask = BETWEEN_STEPS[name]
+    code = f"""
+import time
+from fastaudit_rs.sessions import step
+def goes_on(*given):
+    while True:
+        try: time.sleep(1)
+        except BaseException: pass
+step.{replaced} = goes_on
+"""
+    with Sandbox(LOOSE, Limits(wall_seconds=None)) as sandbox, sandbox.session() as session:
+        assert session.run(code).success
+        with pytest.raises(SandboxError, match="gave no answer"):
+            ask(session)
+        # It went back to the state before.
+        assert session.names == []

@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import stat
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import promises
@@ -246,3 +247,32 @@ def test_a_directory_that_becomes_a_link(sandbox, tmp_path):
     assert os.listdir(outside) == ["sub"] and os.listdir(outside / "sub") == ["secret"]
     assert "place/sub/secret" not in got
     shutil.rmtree(copy, ignore_errors=True)
+
+
+#: Code that adds directories all the time, in two processes, until the host says that it is enough.
+GROW = """
+import os, time
+which, end, number = os.fork(), time.monotonic() + 15, 0
+while not os.path.exists("enough") and time.monotonic() < end:
+    number += 1
+    try:
+        os.makedirs(f"grow/{bool(which)}{number}")
+        open(f"grow/{bool(which)}{number}/f", "w").close()
+    except OSError:
+        pass
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.holds("host", promises.UNHURT)
+def test_a_directory_that_code_adds_to(sandbox):
+    """It is gone before the code ends, however much it adds."""
+    files = sandbox.files
+    with ThreadPoolExecutor(1) as threads:
+        run = threads.submit(unguarded, sandbox, GROW)
+        while not files.exists("grow/True1000"):
+            time.sleep(0.01)
+        files.remove("grow")
+        has_ended = run.done()
+        files.write("enough", "")
+    assert not has_ended

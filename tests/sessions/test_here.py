@@ -575,3 +575,26 @@ def test_a_session_ends_while_the_host_prints(directory, monkeypatch):
     session.run("1")
     print("host", "goes on")
     assert sys.stdout.getvalue() == "host goes on\n"
+
+
+def test_files_are_looked_through_beside_the_event_loop(directory):
+    """Code chooses how many there are, and the loop has other work."""
+    session = Policy(write=[str(directory)]).session(directory=directory)
+    threads = []
+
+    class Noted:
+        def __init__(self, own):
+            self.own = own
+
+        def __getattr__(self, name):
+            threads.append(threading.current_thread())
+            return getattr(self.own, name)
+
+    session._changes = Noted(session._changes)
+    ran = asyncio.run(session.arun("open('a', 'w').close()"))
+    assert (ran.error, ran.changed) == (None, ["a"])
+    assert threads and threading.current_thread() not in threads
+    # One that does not begin leaves nothing behind.
+    session.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        asyncio.run(session.arun("1"))

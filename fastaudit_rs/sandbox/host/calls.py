@@ -17,11 +17,11 @@ from ...approvals import Approvals
 from ...denied import TOOL_CALL
 from ...pending import PENDING
 from ...sessions.arguments import is_async, seconds
-from ...sessions.forms import class_name, message
+from ...sessions.forms import class_name, is_failure, message
 from ...sessions.questions import StepEnds, Thinking, is_for_caller
 from ...sessions.server_tools import ServerTool, ToolAnswers
 from ...sessions.tool_values import DATA, Budget, arguments, as_data, packed_result
-from ...sessions.typed import formatted, shown_signature
+from ...sessions.typed import default_told, formatted, shown_signature
 from ...sessions.values import pack
 from ..wire import encode
 from .channel import Channel
@@ -48,7 +48,7 @@ def _described(name: str, function: Callable[..., Any]) -> dict[str, Any]:
             (
                 one.name,
                 int(one.kind),
-                None if one.default is EMPTY else repr(one.default),
+                None if one.default is EMPTY else default_told(one.default),
                 _annotation(one.annotation),
             )
             for one in signature.parameters.values()
@@ -228,7 +228,9 @@ class Calls:
                         value = function()
                 finally:
                     self.thread = None
-            except Exception as error:
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
                 fail(error)
             else:
                 answer(value)

@@ -6,6 +6,7 @@ each line is read as data, and marked as the guest's own report.
 
 import contextlib
 import json
+import math
 import os
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 from ... import AuditLog
 from ..._native import _json_extent
+from ..._text import valid_data
 from ...results import Result
 from ...timeline import Request
 from . import copies
@@ -22,6 +24,9 @@ MOST = 16 << 20
 
 #: The bytes of a line, and how many values it may have, and how deep they may be.
 LINE, VALUES, DEPTH = 1 << 16, 2000, 10
+
+#: The seconds since 1970 that a line may tell, and the characters of a whole number.
+LATEST, DIGITS = 1 << 36, 19
 
 KEPT = 1000
 
@@ -121,17 +126,33 @@ def _checked(line: bytes) -> dict[str, Any] | None:
     if len(line) > LINE or values > VALUES or depth > DEPTH:
         return None
     with contextlib.suppress(ValueError, RecursionError):
-        told = json.loads(line, parse_constant=_refuse)
+        told = json.loads(line, parse_constant=_refuse, parse_float=_finite, parse_int=_short)
         if type(told) is dict and KEYS.keys() >= told.keys() - {"version"}:
             is_typed = all(type(told[key]) in KEYS[key] for key in told.keys() - {"version"})
             is_whole = told.keys() >= NEEDED and told["verdict"] in VERDICTS
-            if is_typed and is_whole:
-                return told
+            if is_typed and is_whole and 0 <= told["time"] < LATEST:
+                # Half a character would make the line one that not everybody reads.
+                found: dict[str, Any] = valid_data(told)
+                return found
     return None
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number that JSON does not have")
+    return number
+
+
+def _short(text: str) -> int:
+    """A number of 64 bits: others than Python read a log."""
+    if len(text) > DIGITS:
+        raise ValueError("a number that is too long")
+    return int(text)
 
 
 def _lost(count: int) -> dict[str, Any]:

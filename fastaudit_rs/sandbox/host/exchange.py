@@ -13,6 +13,7 @@ from typing import Any
 from ... import AuditDenied
 from ...denied import TOOL_CALL
 from ...results import Error, Result
+from ...sessions.arguments import BETWEEN
 from ...sessions.errors import BUSY, FOREIGN, SandboxError
 from ...sessions.values import unpack
 from ..limits import KILLED
@@ -176,7 +177,8 @@ class Exchanges:
         self._config = config
         self._in_flight = in_flight
         self.process = process
-        self._seconds = seconds
+        #: The time of a question between steps.
+        self._seconds = BETWEEN if seconds is None else min(seconds, BETWEEN)
         #: The number of the last one.
         self.number = 0
         self.is_closed = False
@@ -220,11 +222,15 @@ class Exchanges:
         self.number += 1
         return Exchange(self.process, self.number, self._config, seconds, CancelToken())
 
+    def between(self) -> Exchange:
+        """One that is no step."""
+        return self.new(self._seconds)
+
     def ask(
         self, kind: str, body: bytes = b"", exchange: Exchange | None = None, **told: Any
     ) -> tuple[dict[str, Any], memoryview]:
         """Ask the process something that is no step, and wait for its answer."""
-        exchange = exchange or self.new(self._seconds)
+        exchange = exchange or self.between()
         place = self.process.copied(exchange.number) if kind == "copy" else None
         message = encode(kind, body, number=exchange.number, **told)
         driven(self.watched(exchange, message, place))

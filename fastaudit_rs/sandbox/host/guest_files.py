@@ -7,6 +7,7 @@ import contextlib
 import errno
 import itertools
 import os
+import secrets
 import shutil
 import stat
 from collections import deque
@@ -186,6 +187,13 @@ class SandboxFiles:
             try:
                 os.unlink(last, dir_fd=at)
             except IsADirectoryError:
+                # Code cannot add to it there, which could go on for ever.
+                aside = os.path.join(os.path.dirname(self._files.path), secrets.token_hex(16))
+                with contextlib.suppress(OSError):
+                    os.rename(last, aside, src_dir_fd=at)
+                    _remove_directory(aside)
+                    return
+                # Its mode does not let it be moved.
                 _remove_directory(_DESCRIPTOR.format(at, last))
                 with contextlib.suppress(FileNotFoundError):
                     os.lstat(last, dir_fd=at)

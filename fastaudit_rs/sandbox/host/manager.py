@@ -1,5 +1,6 @@
 """Named sandboxes, for agents that keep one each."""
 
+import contextlib
 import functools
 import inspect
 import os
@@ -17,6 +18,7 @@ from ..._keywords import checked
 from ..._threads import Closing, awaited
 from ...results import Result
 from ...sessions.arguments import CALLS, SNAPSHOTS, Tools, count, policy_of
+from ...sessions.values import pack
 from ..install import Install, install_of
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
@@ -28,6 +30,9 @@ from .sandbox import Sandbox, check_backend
 if TYPE_CHECKING:
     from .session import SandboxSession
 
+
+#: The bytes of the results in the history of an environment, but for one that is larger.
+HISTORY = 256 << 20
 
 #: The arguments of a session that is given none.
 USUAL = {
@@ -57,7 +62,8 @@ class HistoryEntry:
 @dataclass(eq=False)
 class _Environment:
     sandbox: Sandbox
-    history: deque[HistoryEntry]
+    #: The entries, with the bytes of their results.
+    history: deque[tuple[HistoryEntry, int]]
     session: "SandboxSession | None" = None
     #: The arguments of the session.
     options: dict[str, object] = field(default_factory=dict)
@@ -68,8 +74,21 @@ class _Environment:
         self, code: str | os.PathLike[str], args: Sequence[str], began: float, result: Result
     ) -> Result:
         entry = HistoryEntry(os.fspath(code), tuple(map(str, args)), began, result)
-        self.history.append(entry)
+        self.history.append((entry, _size(result)))
+        while len(self.history) > 1 and sum(size for _, size in [*self.history]) > HISTORY:
+            with contextlib.suppress(IndexError):
+                self.history.popleft()
         return result
+
+
+def _size(result: Result) -> int:
+    """The bytes of a result, about: code chooses how large its values and displays are."""
+    shown = [text for one in result.display for text in one.values()]
+    denied = [repr(one.event_args) for one in result.violations]
+    size = sum(map(len, (result.stdout, result.stderr, *shown, *denied)))
+    with contextlib.suppress(TypeError, ValueError):
+        size += len(pack(result.value))
+    return size
 
 
 @checked("SandboxManager")
@@ -84,7 +103,7 @@ class SandboxManager(Closing):
         policy: The policy of an environment that is made without one; the preset ``"sandbox"`` by
             default.
         limits: The limits of an environment that is made without any.
-        history: The number of runs of each that are kept, the last ones.
+        history: The number of runs of each that are kept, the last ones, of at most 256 MB.
 
     Raises:
         TypeError: An argument has another type.
@@ -312,7 +331,7 @@ class SandboxManager(Closing):
         Raises:
             KeyError: There is no environment of this name.
         """
-        return [*self._environment(name).history]
+        return [entry for entry, _ in [*self._environment(name).history]]
 
     def remove(self, name: str) -> None:
         """Close an environment, with everything in it. Another one may have its name then.

@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 
 from ... import Network
 from ...sessions.errors import SandboxError
-from ..secrets import Secret
+from ..secrets import PLAIN, Secret
 
 #: The port of name servers: RFC 1035.
 DOMAIN = 53
@@ -94,6 +94,15 @@ def check_carried(
         raise ValueError(
             "secrets need a policy that names hosts: network=Network(hosts=['api.example.com'])"
         )
+    listen = held.listen if isinstance(held, Network) else True
+    for secret in secrets:
+        for host in secret.hosts:
+            if may_be_served(host.removeprefix(PLAIN), listen):
+                raise ValueError(
+                    f"secrets: code may listen (listen=) where {secret.name} is sent to this "
+                    f"machine ({host!r}), and would get its value: name the port of its server, "
+                    "and ports to listen at"
+                )
     if kernel is None:
         raise SandboxError("secrets need the kernel part, which there is not: confine='require'")
     if find_spec("trustme") is None:
@@ -115,6 +124,16 @@ def is_here(host: str) -> bool:
     """Return whether a host of a policy is this machine, which nothing outside of it reaches."""
     addresses = [(each or "*").strip("[]") for each, _ in _reached(host)]
     return all(each != "*" and ipaddress.ip_network(each).is_loopback for each in addresses)
+
+
+def may_be_served(host: str, listen: bool | tuple[str, ...]) -> bool:
+    """Return whether code that may listen so can be the server of a host: on this machine alone."""
+    if not is_here(host):
+        return False
+    found, wanted = _listened(listen), _parts(host)[1]
+    if "*" in found or not wanted:
+        return bool(found)
+    return not {*_numbers(found).split(",")}.isdisjoint(_numbers([wanted]).split(","))
 
 
 def is_local(network: bool | Network) -> bool:

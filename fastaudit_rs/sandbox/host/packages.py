@@ -1,8 +1,10 @@
 """Packages that the host installs with pip for the code of a sandbox."""
 
+import contextlib
 import glob
 import importlib.metadata
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -24,17 +26,41 @@ from .files import remove_own
 #: The packages that one command may name, and the characters of an error that are told.
 MOST, TOLD = 20, 1000
 
-#: The program that runs pip. It starts no other one, as pip does to build a package from source,
-#: which a wheel may ask for by an address. Its arguments are the path of pip, and those of pip.
+#: The program that runs pip. It starts no other one, as pip does to build a package from source;
+#: takes nothing by an address that a wheel asks for: packages are those of the index; and writes in
+#: some directories alone: a wheel may name a script by any path. Its arguments are the path of pip,
+#: these directories as JSON, and the arguments of pip.
 _PROGRAM = """
-import runpy, sys
+import json, os, runpy, sys
+path, places, *arguments = sys.argv[1:]
+PLACES = [os.path.realpath(place) + os.sep for place in json.loads(places)]
 STARTS = {"subprocess.Popen", "os.posix_spawn", "os.exec", "os.fork", "os.forkpty", "os.system"}
-def refuse(event, _):
+# The argument that is the place.
+WRITES = {
+    **dict.fromkeys(("open", "os.mkdir", "os.remove", "os.rmdir", "os.chmod", "os.truncate"), 0),
+    **dict.fromkeys(("os.rename", "os.link", "os.symlink"), 1),
+}
+ACCESS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+def refuse(event, args):
     if event in STARTS:
         raise PermissionError("nothing of a package runs: it must come as a wheel")
-path, *arguments = sys.argv[1:]
+    if event not in WRITES or (event == "open" and not (args[2] or 0) & ACCESS):
+        return
+    place = args[WRITES[event]]
+    if isinstance(place, (str, bytes)):
+        above, name = os.path.split(os.path.abspath(os.fsdecode(place)))
+        real = os.path.join(os.path.realpath(above), name)
+        if real != os.devnull and not (real + os.sep).startswith(tuple(PLACES)):
+            raise PermissionError(f"a package would write {real}")
 sys.path[:0] = [path] if path else []
 sys.argv = ["pip", *arguments]
+from pip._vendor.packaging import requirements
+class Named(requirements.Requirement):
+    def __init__(self, text):
+        super().__init__(text)
+        if self.url:
+            raise requirements.InvalidRequirement(f"{self.name} must come from the index")
+requirements.Requirement = Named
 sys.addaudithook(refuse)
 runpy.run_module("pip", run_name="__main__", alter_sys=True)
 """
@@ -110,7 +136,8 @@ class Packages:
                 # A package that is there, and maybe imported, stays as it is.
                 file.writelines(f"{line}\n" for line in self._present())
             options = ["--target", self.directory, "--constraint", constraints, *_OPTIONS]
-            program = [sys.executable, "-I", "-c", _PROGRAM, _bundled()]
+            places = [self.directory, temporary, *([wanted.cache] if wanted.cache else ())]
+            program = [sys.executable, "-IB", "-c", _PROGRAM, _bundled(), json.dumps(places)]
             try:
                 done = subprocess.run(
                     [*program, "install", *options, *where, "--", *named],
@@ -134,9 +161,12 @@ class Packages:
     def _present(self) -> list[str]:
         found = []
         for one in importlib.metadata.distributions(path=[self.directory]):
-            name, version = one.metadata["Name"] or "", one.version or ""
-            if re.fullmatch(r"[\w.-]+", name) and re.fullmatch(r"[\w.+!]+", version):
-                found.append(f"{normal(name)}=={version}")
+            # A package may have put other ones beside it, or what is none.
+            with contextlib.suppress(Exception):
+                head: Any = one.metadata
+                name, version = head.get("Name", ""), head.get("Version", "")
+                if re.fullmatch(r"[\w.-]+", name) and re.fullmatch(r"[\w.+!]+", version):
+                    found.append(f"{normal(name)}=={version}")
         return found
 
     def close(self) -> None:

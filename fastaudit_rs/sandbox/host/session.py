@@ -16,10 +16,12 @@ from ...sessions.arguments import Tools, count, id_of, identifier, is_async, sec
 from ...sessions.base import Session, Snapshot, StepRequest
 from ...sessions.coroutines import HostLoop
 from ...sessions.errors import CLOSED, SandboxError
+from ...sessions.forms import limited
 from ...sessions.pieces import Output, Pieces
 from ...sessions.questions import Questions, asking, asking_async, settled
 from ...sessions.record import parts, reasons
 from ...sessions.server_tools import ToolAnswers
+from ...sessions.store import Place, check_apart
 from ...sessions.tool_values import Budget
 from ...sessions.values import VALUE, unpack
 from ..wire import encode
@@ -35,6 +37,9 @@ from .review import Change, Review
 from .runner import InFlight, SandboxConfig
 from .session_process import Process
 from .watcher import Steps, begun, driven
+
+#: The characters of a reason that its process gives.
+TOLD = 1000
 
 #: The message where all processes of a session have ended.
 SNAPSHOT_LOST = "the snapshots have ended with the session's process: reset() begins anew"
@@ -174,7 +179,7 @@ class SandboxSession(Session):
         if answer.get("missing"):
             raise KeyError(name)
         if "failed" in answer:
-            raise TypeError(str(answer["failed"]))
+            raise TypeError(limited(str(answer["failed"]), TOLD))
         with _well_formed("answer"):
             return unpack(body)
 
@@ -238,18 +243,21 @@ class SandboxSession(Session):
     def _has_ended(self) -> bool:
         return self._exchanges.has_ended()
 
+    def _check_apart(self, place: Place) -> None:
+        check_apart(place, self._config.policy, str(self._config.directory))
+
     def _saved(self) -> bytes:
         with self._exchanges.free():
             answer, body = self._exchanges.ask("save")
         if "failed" in answer:
-            raise TypeError(str(answer["failed"]))
+            raise TypeError(limited(str(answer["failed"]), TOLD))
         with _well_formed("record"):
             parts(body)
         return bytes(body)
 
     def _loaded(self, body: bytes) -> dict[str, str]:
         with self._exchanges.free():
-            exchange = self._exchanges.new(self._seconds)
+            exchange = self._exchanges.between()
             exchange.let_call(self._tools, self._loop, self._budget, self._on_ask, self._answers)
             _, told = self._exchanges.ask("load", body, exchange, tools=self._told, given=[])
         with _well_formed("answer"):
@@ -424,4 +432,5 @@ def _well_formed(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise SandboxError(f"the session's process gave a malformed {what}: {error}") from None
+        why = limited(str(error), TOLD)
+        raise SandboxError(f"the session's process gave a malformed {what}: {why}") from None

@@ -13,7 +13,7 @@ from typing import Any
 
 import h11
 
-from .log import Entry, Wanted
+from .log import LONGEST, Entry, Wanted
 from .rules import HTTP, Rules
 from .secrets import Headers, Swap
 from .stream import IDLE, MALFORMED, PIECE, ByteStream, Denied, Failed, tunnel, why
@@ -94,11 +94,11 @@ class HttpExchange:
         if entry is None:
             entry = self._noted()
         self._entry = entry
-        entry.method = request.method.decode("ascii", "replace")
+        entry.method = request.method.decode("ascii", "replace")[:LONGEST]
         entry.path = target.partition("?")[0][:PATH]
         if request.method == b"CONNECT" or not self._is_named(host):
             # Another site may be at the same address.
-            entry.host = host or entry.host
+            entry.host = (host or entry.host)[:LONGEST]
             entry.rule = "network.hosts"
             await self._answer(403, f"denied by {entry.rule}: it is for {host}")
             return False

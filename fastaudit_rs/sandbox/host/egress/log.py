@@ -15,7 +15,7 @@ from .rules import HERE, LOOPBACK, Address
 #: of one kind hide none of the other.
 KEPT = 1000
 
-#: The characters of the name of a host, and those that are not kept of it.
+#: The characters of the name of a host, or of a method, and those that are not kept of it.
 LONGEST, NOT_SHOWN = 253, re.compile(r"[^!-~]")
 
 #: The time for connections to be seen as closed, after the end of the processes that had them, in
