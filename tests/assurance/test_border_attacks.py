@@ -362,7 +362,6 @@ def test_a_program_by_another_name():
     assert asked == ["start /bin/sh as git status", "start /bin/sh -c true"]
 
 
-@pytest.mark.xfail(reason="the core words a command by its arguments alone", strict=True)
 def test_the_words_of_a_program_by_another_name():
     with Policy().session() as session:
         ran = session.run("import os; os.posix_spawn('/bin/sh', ['git', 'status'], {})")

@@ -41,6 +41,9 @@ def index(tmp_path_factory):
             name,
             files=[(path.replace("script-", f"{name}-"), text) for path, text in files],
         )
+    # Packages of data look at the processor as they are imported.
+    looks = "import ctypes\nnumber = ctypes.CDLL(None).getpid()\n"
+    wheel(directory, "polars", files=[("polars/__init__.py", looks)])
     beside = "spoilt-1.0.data/purelib"
     files = [
         (f"{beside}/bare-1.dist-info/RECORD", ""),
@@ -48,6 +51,13 @@ def index(tmp_path_factory):
     ]
     wheel(directory, "spoilt", files=files)
     return directory
+
+
+def test_what_a_package_does_as_it_is_imported(index):
+    with Sandbox(install=Install(["polars"], index=str(index))) as sandbox:
+        ran = sandbox.run("import os, polars; polars.number == os.getpid()", value=True)
+        assert ran.value is True, ran.for_model()
+        assert sandbox.run("import ctypes; ctypes.CDLL(None).getpid()").violations
 
 
 def test_packages_from_the_start(index):

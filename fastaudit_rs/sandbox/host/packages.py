@@ -84,12 +84,15 @@ class Packages:
         self._wanted = wanted
         self.begin_anew()
         copies.note(self)
-        self.directory = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-pip-", dir=parent))
+        self.base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-pip-", dir=parent))
+        # A guard takes packages for installed by this name: what they do as they are imported passes.
+        self.directory = os.path.join(self.base, "site-packages")
         try:
+            os.mkdir(self.directory)
             if wanted.packages:
                 self._install(wanted.packages)
         except BaseException:
-            remove_own(os.getpid(), self.directory)
+            remove_own(os.getpid(), self.base)
             raise
 
     def begin_anew(self) -> None:
@@ -170,7 +173,7 @@ class Packages:
         return found
 
     def close(self) -> None:
-        remove_own(os.getpid(), self.directory)
+        remove_own(os.getpid(), self.base)
 
 
 def _check_apart(held: Iterable[Policy], places: Iterable[str]) -> None:

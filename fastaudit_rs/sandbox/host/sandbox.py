@@ -463,4 +463,4 @@ def _remove(process: int, base: str, setup: Setup, files: Files, packages: Packa
     files.close()
     remove_own(process, base)
     if packages is not None:
-        remove_own(process, packages.directory)
+        remove_own(process, packages.base)
