@@ -78,7 +78,7 @@ def described(tools: Tools | None, rules: str = "") -> str:
         line = f"- {awaited}{heading(name, function)}{': ' if text else ''}{text}"
         lines.append(printable(line))
         for part, schema in structures(function).items():
-            lines.append(f"  {part}: {json.dumps(schema)}")
+            lines.append(printable(f"  {part}: {json.dumps(schema)}"))
     return "\n".join(lines)
 
 

@@ -150,7 +150,8 @@ class TestPydanticAI:
         async def send(**given):
             return given
 
-        schema = {"type": "object", "properties": {"from": {}, "a b": {}, "to": True}}
+        names = {"from": {}, "a b": {}, "to": True, "self": {}}
+        schema = {"type": "object", "properties": names}
         made = Tool.from_schema(send, name="send", description="Send.", json_schema=schema)
         given = {"from": 1, "a b": 2, "self": 3}
         assert value(opened([made]), f"await send('me', **{given})") == {"to": "me", **given}
