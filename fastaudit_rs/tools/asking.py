@@ -46,17 +46,7 @@ def subject(denied: AuditDenied) -> str:
         return "start a thread"
     if verb is None or named is None:
         return printable(operation(denied))
-    program = _program(denied)
-    return printable(f"{verb} {named}" if program is None else f"{verb} {program} as {named}")
-
-
-def _program(denied: AuditDenied) -> str | None:
-    """The file of a program that is started by another name, which its command begins with."""
-    file, words, *_ = (*denied.event_args, None, None)
-    if denied.effect != "process" or not isinstance(words, (list, tuple)) or not words:
-        return None
-    texts = [os.fsdecode(one) for one in (file, words[0]) if isinstance(one, (str, bytes))]
-    return texts[0] if len(texts) == 2 and texts[0] != texts[1] else None
+    return printable(f"{verb} {named}")
 
 
 def name_of(denied: AuditDenied) -> str | None:

@@ -85,7 +85,7 @@ class Packages:
         self.begin_anew()
         copies.note(self)
         self.base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-pip-", dir=parent))
-        # A guard takes packages for installed by this name: what they do as they are imported passes.
+        # By this name a guard takes packages for installed: what importing them does passes.
         self.directory = os.path.join(self.base, "site-packages")
         try:
             os.mkdir(self.directory)
