@@ -839,7 +839,7 @@ class Policy:
         Args:
             id: The name under which `Session.save` keeps it in a store; one is made by default.
             tools: Functions of the host that steps may call, by name, as if by `tool`; or a list of
-                functions, and of tools of LangChain, Pydantic AI or smolagents.
+                functions, of tools of LangChain, Pydantic AI or smolagents, and of `MCP` servers.
             directory: Its first current directory, that of the process by default. If it is given,
                 ``'.'`` in the policy is it, and `Result.changed` has the files that change in it.
             timeout: The seconds that a step may take.

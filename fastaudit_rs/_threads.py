@@ -61,10 +61,17 @@ async def in_thread(function: Callable[..., Result], *args: Any, **options: Any)
     context = contextvars.copy_context()
     context.run(works_for.set, asyncio.get_running_loop())
     call: Any = functools.partial(context.run, function, *args, **options)
-    work: asyncio.Future[Result] = asyncio.wrap_future(submit(call))
+    return await to_its_end(submit(call))
+
+
+async def to_its_end(begun: "Future[Result]", end: Callable[[], object] | None = None) -> Result:
+    """Wait for work that goes on elsewhere. Cancelling this calls `end`, and waits for its end."""
+    work = asyncio.wrap_future(begun)
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
+        if end is not None:
+            end()
         while not work.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([work])

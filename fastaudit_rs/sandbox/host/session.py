@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ... import AuditDenied
+from ..._threads import to_its_end
 from ...results import Result
 from ...sessions.arguments import Tools, count, id_of, identifier, is_async, seconds, tools_of
 from ...sessions.base import Session, Snapshot, StepRequest
@@ -134,19 +135,13 @@ class SandboxSession(Session):
     ) -> Result:
         loop = asyncio.get_running_loop()
         cancelled = stopped or threading.Event()
-        work = asyncio.wrap_future(begun(self._step(request, lambda: loop, on_output, cancelled)))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
+
+        def end() -> None:
             cancelled.set()
             self.interrupt()
-            # The step ends shortly: the session can be used when this returns.
-            while not work.done():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.wait([work])
-            if not work.cancelled():
-                work.exception()
-            raise
+
+        # The step ends shortly: the session can be used when this returns.
+        return await to_its_end(begun(self._step(request, lambda: loop, on_output, cancelled)), end)
 
     @property
     def timeout(self) -> float | None:
