@@ -307,8 +307,15 @@ class HereSession(Session):
         self._check()
         # Code chooses how many files there are.
         before = self._changes
-        changes = list if before is None else await in_thread(changes_from_now, before)
+        changes: Callable[[], list[str]] = list
+
+        def look() -> None:
+            nonlocal changes
+            changes = changes_from_now(before)
+
         try:
+            if before is not None:
+                await in_thread(look)
             running = self._start(request, notify, serve, on_output, list)
             try:
                 ran = await self._awaited(running, sign)

@@ -598,3 +598,30 @@ def test_files_are_looked_through_beside_the_event_loop(directory):
     session.close()
     with pytest.raises(RuntimeError, match="closed"):
         asyncio.run(session.arun("1"))
+
+
+def test_a_step_that_is_cancelled_as_its_files_are_looked_through(directory):
+    """What was begun ends: the session would note the files of each such step for ever."""
+    session = Policy(write=[str(directory)]).session(directory=directory)
+    begun, ended = [], []
+
+    class Noted:
+        def begin(self):
+            time.sleep(0.2)
+            begun.append(own.begin())
+            return begun[-1]
+
+        def end(self, first):
+            ended.append(first)
+            return own.end(first)
+
+    own, session._changes = session._changes, Noted()
+
+    async def cancelled():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(session.arun("1"), 0.05)
+
+    asyncio.run(cancelled())
+    assert begun and until(lambda: ended == begun)
+    session._changes = own
+    session.close()
