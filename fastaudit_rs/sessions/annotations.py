@@ -21,7 +21,8 @@ from typing import Any, Literal, NoReturn, TypeVar, Union
 from uuid import UUID
 
 from .forms import PANIC
-from .hashes import check_made, check_members, makes_keys
+from .hashes import check_members
+from .made_keys import check_made, makes_keys
 from .objects import DIGITS, decimal_of
 from .values import PACKAGES
 

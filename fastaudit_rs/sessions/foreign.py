@@ -11,7 +11,7 @@ from typing import Any
 
 from .._text import printable
 from .annotations import Json, told_errors
-from .hashes import check_made, makes_keys
+from .made_keys import check_made, makes_keys
 from .typed import EMPTY, Typed, is_async_function
 
 #: The Python types that stand for those of JSON schemas.
