@@ -1,8 +1,6 @@
 """The version of the kernel's Landlock, and what it lacks before Linux 6.12: landlock(7)."""
 
-import functools
-
-from ._native import Policy
+from ._native import Policy, _landlock_version
 
 #: The first version that holds all that a policy asks of it.
 WHOLE = 6
@@ -15,20 +13,10 @@ LACKING = {
     "abstract Unix sockets": (6, "6.12"),
 }
 
-#: The system call by its number on all machines, and its flag that asks for the version.
-_CREATE_RULESET, _VERSION = 444, 1
 
-
-@functools.lru_cache(maxsize=1)
 def version() -> int:
     """Return the version of its interface; below 1 without Landlock."""
-    import ctypes
-
-    syscall = ctypes.CDLL(None, use_errno=True).syscall
-    found: int = syscall(
-        ctypes.c_long(_CREATE_RULESET), None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION)
-    )
-    return found
+    return _landlock_version()
 
 
 def lacking(policy: Policy) -> str:

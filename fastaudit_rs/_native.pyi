@@ -279,6 +279,9 @@ def _hold_sockets(roots: Sequence[_Path], directory: _Path, is_alone: bool) -> N
     takes a privilege, ``CAP_SYS_ADMIN``. `OSError` if the kernel refuses.
     """
 
+def _landlock_version() -> int:
+    """Return the version of the kernel's Landlock; below 1 without it."""
+
 def _listeners() -> list[int]:
     """Return the descriptors by which the kernel asks this process about system calls of others."""
 

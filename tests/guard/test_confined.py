@@ -419,3 +419,13 @@ def test_an_older_kernel_is_told(monkeypatch, recwarn, landlock, policy, told):
     assert policy.call(int, "3") == 3
     texts = [str(warning.message) for warning in recwarn]
     assert len(texts) == bool(told) and all(part in texts[0] for part in told)
+
+
+def test_under_an_installed_policy():
+    """What the kernel is asked is nothing that the policy denies."""
+    done = programs.python(
+        "-c",
+        "from fastaudit_rs import Policy\nPolicy(write=['.'], threads='inherit').install()\n"
+        "print(Policy(write=[]).call(int, '3'))",
+    )
+    assert done.stdout == "3\n", done.stderr

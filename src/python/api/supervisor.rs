@@ -49,6 +49,13 @@ pub fn descriptor_of(thread: i32, descriptor: i32) -> PyResult<i32> {
     Ok(taken.map_err(errors::of_system)?.into_raw_fd())
 }
 
+#[doc = doc!("_landlock_version")]
+#[pyfunction]
+#[pyo3(name = "_landlock_version")]
+pub fn landlock_version() -> i64 {
+    process::landlock_version()
+}
+
 #[doc = doc!("_listeners")]
 #[pyfunction]
 #[pyo3(name = "_listeners")]

@@ -112,6 +112,14 @@ pub fn limits(resource: i32) -> Option<[libc::rlim_t; 2]> {
     now.map(|now| [now.rlim_cur, now.rlim_max])
 }
 
+/// The version of the kernel's Landlock; below 1 without it: landlock_create_ruleset(2).
+pub fn landlock_version() -> i64 {
+    const VERSION: u32 = 1;
+    let nothing = std::ptr::null::<u8>();
+    // SAFETY: with this flag the call reads no memory.
+    unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, nothing, 0_usize, VERSION) }
+}
+
 // Copies of the process (fork(2)): the number of copies from the first process to this one.
 
 static FORKS: AtomicUsize = AtomicUsize::new(0);
