@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Annotated, Any, NoReturn, TypeAlias
 
 from .. import Policy, Tool
+from ..pending import Granted
 from .foreign import ToolSource, function_of, own_name
 from .forms import DATA, NotData
 from .objects import data_of
@@ -230,3 +231,35 @@ def parts_in(directory: str, name: object, of: str, itself: bool = False) -> lis
 def policy_of(name: str, value: object) -> None:
     if value is not None and not isinstance(value, Policy):
         raise TypeError(f"{name} must be a Policy, not {type(value).__name__}")
+
+
+def current_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError as error:
+        why = "the current directory was removed: pass directory=, or change to another one"
+        raise FileNotFoundError(error.errno, why) from None
+
+
+class StepRequest:
+    """The arguments of `Session.run`, checked, with the variables packed."""
+
+    #: A program that a sandbox runs in the place of the code.
+    command: tuple[object, ...] | None = None
+
+    def __init__(
+        self,
+        code: str,
+        variables: Mapping[str, object] | None = None,
+        tools: Tools | None = None,
+        timeout: float | None = None,
+        stdin: str | bytes | None = None,
+    ) -> None:
+        self.code = text_of(code)
+        self.variables = variables_of(variables)
+        self.tools = tools_of(tools)
+        self.timeout = seconds("timeout", timeout)
+        #: What a person answered before it began.
+        self.granted: Granted = ()
+        self.has_begun = False
+        self.stdin = None if stdin is None else input_of(stdin)

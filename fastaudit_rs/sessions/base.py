@@ -14,49 +14,21 @@ from .. import AuditDenied
 from .._answers import Answer
 from .._keywords import checked, twin
 from .._threads import Closing
-from ..pending import Granted, Pending
+from ..pending import Pending
 from ..results import Restart, Result
 from .arguments import (
     GivenTools,
     OnOutput,
+    StepRequest,
     Tools,
     Variables,
-    input_of,
     listener,
-    seconds,
-    text_of,
-    tools_of,
-    variables_of,
 )
 from .pieces import InLoop, Stream, Tell
 from .questions import Questions
 from .record import MAGIC, Parts, SessionRecord, parts, read
 from .server_tools import Server, servers_of
 from .store import Place, fetched, put
-
-
-class StepRequest:
-    """The arguments of `Session.run`, checked, with the variables packed."""
-
-    #: A program that a sandbox runs in the place of the code.
-    command: tuple[object, ...] | None = None
-
-    def __init__(
-        self,
-        code: str,
-        variables: Mapping[str, object] | None = None,
-        tools: Tools | None = None,
-        timeout: float | None = None,
-        stdin: str | bytes | None = None,
-    ) -> None:
-        self.code = text_of(code)
-        self.variables = variables_of(variables)
-        self.tools = tools_of(tools)
-        self.timeout = seconds("timeout", timeout)
-        #: What a person answered before it began.
-        self.granted: Granted = ()
-        self.has_begun = False
-        self.stdin = None if stdin is None else input_of(stdin)
 
 
 class Session(Closing):

@@ -26,8 +26,10 @@ from .arguments import (
     BETWEEN,
     CALLS,
     SNAPSHOTS,
+    StepRequest,
     Tools,
     count,
+    current_directory,
     id_of,
     identifier,
     is_async,
@@ -36,7 +38,7 @@ from .arguments import (
     size,
     tools_of,
 )
-from .base import Session, Snapshot, StepRequest
+from .base import Session, Snapshot
 from .coroutines import Caller, Coroutines
 from .errors import BUSY, CLOSED, FOREIGN, GIVEN_UP
 from .guest import Guest, StepJob
@@ -44,7 +46,7 @@ from .output import Capture, of_host
 from .pieces import Lines, Output, Tell
 from .questions import Questions, StepEnds, StepQuestions, asking, settled
 from .running import Denials, Running, awaited, changes_from_now, wait
-from .server_tools import Ask, Gate, ServerTool, ToolAnswers
+from .server_tools import ServerTool, ToolAnswers
 from .state import StepQueue
 from .store import Place, check_apart
 from .tool_values import Budget
@@ -112,8 +114,8 @@ class HereSession(Session):
                 options.pop("ask_seconds", None)
             # A file of answers has none about tools.
             ask = asked.ask if type(asked) is Approvals else asked
-        self._gate = _gate(self._answers, ask, note)
-        self._directory = os.path.abspath(_current() if directory is None else directory)
+        self._gate = self._answers.gate(ask, note)
+        self._directory = os.path.abspath(current_directory() if directory is None else directory)
         if not os.path.isdir(self._directory):
             raise NotADirectoryError(20, "directory must be a directory", self._directory)
         held = policy if directory is None else policy._begun_in(self._directory)
@@ -494,27 +496,6 @@ class HereSession(Session):
         if has_no_result or not job.is_done:
             raise RuntimeError("the session did not answer: reset() starts anew")
         return job.result
-
-
-def _current() -> str:
-    try:
-        return os.getcwd()
-    except FileNotFoundError as error:
-        why = "the current directory was removed: pass directory=, or change to another one"
-        raise FileNotFoundError(error.errno, why) from None
-
-
-def _gate(answers: ToolAnswers, ask: Ask | None, note: Callable[[AuditDenied], object]) -> Gate:
-    """What decides about calls of servers' tools; the tools do not lead to the session."""
-
-    def gate(tool: ServerTool, asked: AuditDenied) -> None:
-        try:
-            answers.decide(tool, asked, ask)
-        except AuditDenied as denied:
-            note(denied)
-            raise
-
-    return gate
 
 
 def _end(guest: Guest, steps: StepQueue, is_left: bool = False) -> None:

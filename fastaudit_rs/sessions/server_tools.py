@@ -193,6 +193,18 @@ class ToolAnswers:
             answer = f"on_ask raised {class_name(type(error))}: {message(error, SHOWN)}"
         self.settle(tool, asked, answer)
 
+    def gate(self, ask: Ask | None, note: Callable[[AuditDenied], object]) -> Gate:
+        """What decides about calls, and notes those that it denies; it leads to no session."""
+
+        def gate(tool: ServerTool, asked: AuditDenied) -> None:
+            try:
+                self.decide(tool, asked, ask)
+            except AuditDenied as denied:
+                note(denied)
+                raise
+
+        return gate
+
     def settle(self, tool: ServerTool, asked: AuditDenied, answer: object) -> None:
         """Take an answer about a call.
 

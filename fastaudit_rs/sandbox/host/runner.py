@@ -16,8 +16,7 @@ from ..._keywords import checked
 from ..._rules import rules_for_model
 from ..._threads import Closing, in_thread
 from ...results import Result
-from ...sessions.arguments import Tools, input_of
-from ...sessions.base import StepRequest
+from ...sessions.arguments import StepRequest, Tools, input_of
 from ...sessions.server_tools import held
 from ..limits import Limits
 from ..secrets import Secret

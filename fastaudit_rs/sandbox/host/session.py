@@ -13,8 +13,17 @@ from typing import Any
 from ... import AuditDenied
 from ..._threads import to_its_end
 from ...results import Result
-from ...sessions.arguments import Tools, count, id_of, identifier, is_async, seconds, tools_of
-from ...sessions.base import Session, Snapshot, StepRequest
+from ...sessions.arguments import (
+    StepRequest,
+    Tools,
+    count,
+    id_of,
+    identifier,
+    is_async,
+    seconds,
+    tools_of,
+)
+from ...sessions.base import Session, Snapshot
 from ...sessions.coroutines import HostLoop
 from ...sessions.errors import CLOSED, SandboxError
 from ...sessions.forms import limited
