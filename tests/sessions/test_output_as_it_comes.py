@@ -72,7 +72,9 @@ def test_a_failure_of_it_ends_the_step(session, run):
     code = "n = 0\nwhile n < 10_000:\n    n += 1\n    print(n)\n    time.sleep(0.001)"
     with pytest.raises(LookupError, match="1"):
         run(session, f"import time\n{code}", on_output=fail)
-    assert heard == ["1\n"]
+    # On a busy machine more lines may have come by then; it is not called again.
+    [first] = heard
+    assert first.startswith("1\n") and first.endswith("\n")
     assert session.run("n < 10_000").value is True
 
 
