@@ -38,14 +38,20 @@ class Pieces:
     """Tells the pieces of a step's output as text."""
 
     def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+        #: ``None`` once it has failed: the step ends, and nobody hears the rest.
+        self._tell: Tell | None = tell
         make = codecs.getincrementaldecoder("utf-8")
         self._decoders = {name: make("replace") for name in NAMES}
 
     def add(self, name: Name, data: bytes, final: bool = False) -> None:
         text = self._decoders[name].decode(data, final)
-        if text:
+        if not text or self._tell is None:
+            return
+        try:
             self._tell(Output(name, text))
+        except BaseException:
+            self._tell = None
+            raise
 
     def end(self) -> None:
         for name in NAMES:

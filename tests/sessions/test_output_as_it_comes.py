@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import textwrap
 import threading
 import time
 
@@ -69,6 +70,7 @@ def test_a_failure_of_it_ends_the_step(session, run):
         heard.append(output.text)
         raise LookupError(output.text)
 
+    # The step writes on until it is interrupted.
     code = "n = 0\nwhile n < 10_000:\n    n += 1\n    print(n)\n    time.sleep(0.001)"
     with pytest.raises(LookupError, match="1"):
         run(session, f"import time\n{code}", on_output=fail)
@@ -76,6 +78,30 @@ def test_a_failure_of_it_ends_the_step(session, run):
     [first] = heard
     assert first.startswith("1\n") and first.endswith("\n")
     assert session.run("n < 10_000").value is True
+
+
+def test_a_failure_of_it_is_the_last_call(session, run):
+    """Nobody hears what comes until the step takes the interrupt, and the session lives on."""
+    heard = []
+
+    def fail(output):
+        heard.append(output)
+        raise LookupError
+
+    code = """
+        import time
+        n = 0
+        begun = time.monotonic()
+        while time.monotonic() < begun + 0.3:
+            try:
+                print(n := n + 1)
+                time.sleep(0.001)
+            except KeyboardInterrupt:
+                pass
+    """
+    with pytest.raises(LookupError):
+        run(session, textwrap.dedent(code), on_output=fail)
+    assert len(heard) == 1 and session.run("n > 1").value is True
 
 
 @pytest.mark.slow
