@@ -146,12 +146,10 @@ def test_arrays_frames_and_images(session):
 
 def test_frames_of_polars(place):
     polars = pytest.importorskip("polars")
-    site = Path(polars.__file__).parent.parent
     one = Policy(packages=["polars", "numpy"])
     if place == "sandbox":
         pytest.importorskip("sandlock")
-        # A sandbox denies by what it looks at the processor.
-        one = Sandbox(path=[site], env={"POLARS_SKIP_CPU_CHECK": "1"})
+        one = Sandbox()
 
     def double(frame: polars.DataFrame) -> polars.DataFrame:
         assert type(frame) is polars.DataFrame
