@@ -32,7 +32,7 @@ GOAL = 1.02
 #: The distance of bare from itself up to which the goal can be judged.
 NOISE = 0.01
 #: How many snippets the table shows.
-SHOWN = 10
+SHOWN = 3
 ALL = {"allow_all": True}
 BARE, AGAIN = corpus.BARE, "bare again"
 #: The measurements: the guard, and its callbacks and options.

@@ -55,6 +55,8 @@ OUTCOMES = ("missing", "started", "ok", "skip", "fail", "error", "hang", "crash"
 FAILED = OUTCOMES[OUTCOMES.index("skip") :]
 #: How much slower a module may be before it is shown, and the seconds below which none is.
 SLOW, SHORT = 1.3, 0.5
+#: A reason of fewer tests than this has no row of its own.
+FEW, OTHERS = 5, "Others, in `scripts/cpython_tests.toml`."
 
 
 class Outcomes(unittest.TestResult):
@@ -431,9 +433,12 @@ def reasons(explained: Counter[Entry]) -> str:
     numbers = {name: Counter[str]() for name in GUARDS}
     for entry, number in explained.items():
         numbers[entry.guard][entry.reason] += number
-    names = list(dict.fromkeys(reason for each in numbers.values() for reason in each))
+    total = sum(numbers.values(), Counter[str]())
+    for each in numbers.values():
+        each[OTHERS] = sum(number for name, number in each.items() if total[name] < FEW)
+    names = sorted((name for name in total if total[name] >= FEW), key=lambda name: -total[name])
     lines = [f"| why | {' | '.join(GUARDS.values())} |", f"| --- |{' --: |' * len(GUARDS)}"]
-    for name in sorted(names, key=lambda name: -sum(each[name] for each in numbers.values())):
+    for name in (*names, OTHERS):
         cells = [f"{each[name]:,}" if each[name] else "" for each in numbers.values()]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)

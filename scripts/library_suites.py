@@ -5,7 +5,7 @@ tests that may differ, with the reason. Source distributions come from PyPI, int
 
     library_suites.py             all
     library_suites.py --install   install the libraries first
-    library_suites.py --publish   write the table of docs/ordinary.md anew
+    library_suites.py --publish   write the figures of docs/ordinary.md anew
     library_suites.py click rich  these, with each test that differs
 """
 
@@ -125,7 +125,7 @@ def differences(bare, guarded):
 
 
 def compare(library):
-    """Run a suite both ways: its row of the table, and what is wrong, as lines."""
+    """Run a suite both ways: its name, tests, passes and differences, and what is wrong."""
     source = fetch(library)
     bare, said = run(library, source, [])
     guarded, guarded_said = run(library, source, [f"-p{PLUGIN}", "--audit=record"])
@@ -149,21 +149,22 @@ def compare(library):
             why = "\n".join(text for _, text in guarded.get(name, []))
             wrong.append(f"{library['name']}: {name}: {how}\n{why}")
     ends = [kind for each in bare.values() for kind, _ in each]
-    row = [library["name"], library["version"], f"{len(ends):,}", f"{ends.count('passed'):,}"]
-    return [*row, str(len(different))], wrong
+    name = f"{library['name']} {library['version']}"
+    return (name, len(ends), ends.count("passed"), len(different)), wrong
 
 
-def table(rows, libraries):
-    """The rows as a table, and why tests differ."""
-    head = "| library | version | tests | of them pass | differ |\n"
-    lines = [f"| {' | '.join(row)} |\n" for row in rows]
+def summary(rows, libraries):
+    """What ran, and why tests differ."""
+    tests, passed, differ = (sum(row[column] for row in rows) for column in (1, 2, 3))
+    told = ", ".join(f"{name} ({number:,})" for name, number, *_ in rows)
     reasons = [
         f"- {library['name']}: {group['reason']}\n"
         for library in libraries
         for group in library.get("different", [])
     ]
-    rule = "| --- | --- | --: | --: | --: |\n"
-    return f"{head}{rule}{''.join(lines)}\n{''.join(reasons)}"
+    of = f"{len(rows)} libraries with Python {platform.python_version()}"
+    said = f"{tests:,} tests of {of}: {passed:,} pass, {differ} differ."
+    return "\n\n".join([said, f"Tests of each: {told}.", "".join(reasons)]).rstrip() + "\n"
 
 
 def main():
@@ -186,10 +187,10 @@ def main():
         print(f"{library['name']}: {row}", *lines, sep="\n", flush=True)
         rows += [row] if row else []
         wrong += lines
-    shown = table(rows, libraries)
+    shown = summary(rows, libraries)
     print(shown)
     if options.publish and not wrong:
-        pages.publish("suites", f"Python {platform.python_version()}.\n\n{shown}", PAGE)
+        pages.publish("suites", shown, PAGE)
     sys.exit(1 if wrong else 0)
 
 

@@ -32,23 +32,9 @@ first row. It misses the other ways. `f` is a native function, `n` an instance o
 FUNCTIONS = """\
 ## Native functions of the standard library
 
-### Not stopped
+The guard does not stop these. The others with effects raise an [audit event](events.md) before
+they act, or act on an object that was judged when it was opened.
 
-"""
-
-HELD = """\
-### With an event
-
-The others raise an [audit event](events.md) before they act, named like the function or as shown:
-
-"""
-
-REST = """\
-### Judged before or after
-
-Judged when the object was opened: {handle}.
-
-Code that runs later, under the guard: {guarded}.
 """
 
 
@@ -83,23 +69,13 @@ def functions():
     """The native functions of the standard library."""
     table = read("native_functions.toml")
     del table["pure"]
-    rows, held = {}, {}
-    plain = {kind: [] for kind in ("none", "handle", "guarded")}
+    rows = {}
     for module, says in table.items():
         whole = f"{module}." if module != "builtins" else ""
-        for kind, names in plain.items():
-            names += [whole + name for name in says.get(kind, "").split()]
         for name, call in says.get("limits", {}).items():
             rows.setdefault(call[0], []).append(whole + name)
-        for name, call in says.get("held", {}).items():
-            if call[0].rpartition(".")[2] != name.rpartition(".")[2]:
-                held.setdefault(call[0], []).append(whole + name)
     text = FUNCTIONS + "| row | functions |\n|---|---|\n"
-    text += "".join(f"| `{row}` | {code(sorted(names))} |\n" for row, names in rows.items())
-    text += "\n" + HELD + "| event | functions |\n|---|---|\n"
-    text += "".join(f"| `{event}` | {code(names)} |\n" for event, names in sorted(held.items()))
-    rest = {kind: code(names) for kind, names in plain.items()}
-    return text + "\n" + REST.format(**rest)
+    return text + "".join(f"| `{row}` | {code(sorted(each))} |\n" for row, each in rows.items())
 
 
 def page():

@@ -1,6 +1,6 @@
 """Runs the snippets of `tests/ordinary` under each guard, and shows what became of them.
 
-`--publish` writes the tables into docs/ordinary.md. Fails where a snippet does not pass without a
+`--publish` writes the table into docs/ordinary.md. Fails where a snippet does not pass without a
 guard, under the preset for notebooks, or under the line for data packages unless the rules of 0.1
 are known to deny it.
 """
@@ -29,8 +29,6 @@ TITLES = {
     corpus.NOTEBOOK: '`Policy.preset("notebook")`',
 }
 VERDICTS = ["pass", "pass*", "denied", "error", "hang", "crash", "missing"]
-PASS, DENIED = "✓", "✗"
-MARKS = {"pass": PASS, "pass*": "✓\\*", "denied": DENIED}
 #: The packages whose versions the page shows.
 NAMED = ["numpy", "pandas", "matplotlib", "scikit-learn", "scipy", "torch"]
 
@@ -61,39 +59,6 @@ def counts(guards, found):
     return markdown(rows)
 
 
-def cell(name, guard, found):
-    """The verdict on a snippet under a guard."""
-    verdicts = (found[name, guard, when][0] for when in corpus.WHENS)
-    return pair(MARKS.get(verdict, f"**{verdict}**") for verdict in verdicts)
-
-
-def tables(snippets, guards, found):
-    """A table of the snippets that some guards let run, then lists of those all treat alike.
-
-    A guard under which every snippet passes has no column.
-    """
-    cells = {
-        snippet["name"]: {guard: cell(snippet["name"], guard, found) for guard in guards}
-        for snippet in snippets
-    }
-    guards = [guard for guard in guards if any(row[guard] != PASS for row in cells.values())]
-    rows = [["snippet", *(TITLES[guard] for guard in guards)]]
-    alike = {PASS: {}, DENIED: {}}
-    for snippet in snippets:
-        name, shown = snippet["name"], [cells[snippet["name"]][guard] for guard in guards]
-        if len(set(shown)) == 1 and shown[0] in alike:
-            alike[shown[0]].setdefault(snippet["topic"], []).append(name)
-        else:
-            rows.append([name, *shown])
-    text = markdown(rows)
-    for verdict, title in ((DENIED, "Denied"), (PASS, "Passing")):
-        number = sum(map(len, alike[verdict].values()))
-        text += f"\n### {title} under each of these guards: {number}\n\n"
-        for topic, names in alike[verdict].items():
-            text += f"- {topic.capitalize()}: {'; '.join(names)}.\n"
-    return text
-
-
 def versions(snippets):
     """Python and the packages in use, the best known of them with their versions."""
     of = importlib.metadata.packages_distributions()
@@ -110,10 +75,9 @@ def versions(snippets):
 
 
 def publish(snippets, guards, found):
-    """Write the tables into the page."""
+    """Write the table into the page."""
     pages.publish("versions", f"{len(snippets)} snippets with {versions(snippets)}", PAGE)
     pages.publish("counts", counts(guards, found), PAGE)
-    pages.publish("snippets", tables(snippets, guards, found), PAGE)
 
 
 def main():

@@ -24,8 +24,8 @@ Each audit event of CPython 3.10 to 3.15 and of this package, with the verdict o
 - **policy fields**: the fields of a [policy](policy.md) that decide instead. If there are none, a policy decides as
   `mk_audit`.
 
-Events that are not listed pass. A policy with `unknown_events = 'deny'` and the rules of 0.2 deny them. Operations that
-raise no event are in [limits](limits.md).
+Events of Windows are left out. Other events that are not listed pass. A policy with `unknown_events = 'deny'` and the
+rules of 0.2 deny them. Operations that raise no event are in [limits](limits.md).
 
 ";
 
@@ -198,7 +198,8 @@ impl Row {
 }
 
 fn rows() -> Vec<Row> {
-    let mut events: Vec<_> = EVENTS.iter().collect();
+    let is_shown = |known: &&KnownEvent| !known.does.ends_with("(Windows)");
+    let mut events: Vec<_> = EVENTS.iter().filter(is_shown).collect();
     events.sort_by_key(|known| known.name);
     let mut rows: Vec<Row> = Vec::new();
     for known in events {
