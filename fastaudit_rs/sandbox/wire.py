@@ -1,7 +1,9 @@
 """The messages between a sandbox's host and its process, through a Unix socket.
 
 The length of a message comes before it; descriptors come with the first byte. In a session, and
-where a run asks its host, a message is a head in one line of JSON, and bytes behind it.
+where a run asks its host, a message is a head in one line of JSON, and bytes behind it. A head that
+`passes` a descriptor has it come with an empty message, the next: others can be read by read(2),
+about which the kernel does not ask the host.
 
 The host trusts nothing that it gets: code that has got around its guard can write there too.
 """

@@ -6,7 +6,7 @@ from array import array
 from collections import deque
 
 from ...sessions.forms import LENGTH
-from ..wire import MESSAGE
+from ..wire import MESSAGE, framed
 
 PIECE = 1 << 18
 
@@ -34,11 +34,17 @@ class Channel:
         return self._unread
 
     def send(self, message: bytes, passed: socket.socket | None = None) -> None:
-        """Send a message when there is room, from any thread; `passed` goes too, closed here."""
+        """Send a message when there is room, from any thread.
+
+        `passed` goes with an empty one behind it, and is closed here.
+        """
+        sent: list[tuple[bytes, socket.socket | None]] = [(framed(message), None)]
+        if passed is not None:
+            sent.append((framed(b""), passed))
         with self._lock:
-            self._waiting.append((memoryview(LENGTH.pack(len(message))), passed))
-            self._waiting.append((memoryview(message), None))
-            self._unread += LENGTH.size + len(message)
+            for data, socket_passed in sent:
+                self._waiting.append((memoryview(data), socket_passed))
+                self._unread += len(data)
         self.flush()
 
     def flush(self) -> bool:

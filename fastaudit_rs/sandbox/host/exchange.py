@@ -232,7 +232,8 @@ class Exchanges:
         """Ask the process something that is no step, and wait for its answer."""
         exchange = exchange or self.between()
         place = self.process.copied(exchange.number) if kind == "copy" else None
-        message = encode(kind, body, number=exchange.number, **told)
+        passes = place is not None
+        message = encode(kind, body, number=exchange.number, passes=passes, **told)
         driven(self.watched(exchange, message, place))
         if exchange.answer is None:
             why = exchange.broken or "it ended, or took too long"

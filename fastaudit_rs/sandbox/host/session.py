@@ -380,6 +380,7 @@ class SandboxSession(Session):
                     code=len(code),
                     command=request.command,
                     step=self._steps,
+                    passes=place is not None,
                     tools=self._told,
                     given=[*request.tools],
                 )

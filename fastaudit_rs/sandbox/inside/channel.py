@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
+from ...sessions.forms import LENGTH
 from ..wire import decode, encode, framed, receive
 
 #: The seconds after which a thread that waits for another one looks for interrupts.
@@ -96,9 +97,10 @@ class HostChannel:
                 raise KeyboardInterrupt
 
     def send(self, kind: str, body: bytes = b"", **head: object) -> None:
-        message = framed(encode(kind, body, **head))
+        message = memoryview(framed(encode(kind, body, **head)))
         with self._shielded(), self._sending:
-            self._connection.sendall(message)
+            while message:
+                message = message[os.write(self.fileno(), message) :]
 
     def has_command(self) -> bool:
         """Tell whether a command of the host is there; True where none will come."""
@@ -184,10 +186,21 @@ class HostChannel:
         finally:
             self._waits = False
 
+    def _exactly(self, size: int) -> bytearray:
+        """Read so many bytes; `EOFError` if the host is gone."""
+        found = bytearray(size)
+        rest = memoryview(found)
+        while rest:
+            read = os.readv(self.fileno(), [rest])
+            if not read:
+                raise EOFError("the host is gone")
+            rest = rest[read:]
+        return found
+
     def _read(self) -> None:
         with self._shielded():
-            message, descriptors = receive(self._connection, 1)
-            head, body = decode(message)
+            head, body = decode(self._exactly(LENGTH.unpack(self._exactly(LENGTH.size))[0]))
+            descriptors = receive(self._connection, 1)[1] if head.get("passes") else []
             with self._changed:
                 number = head.get("id")
                 if head["kind"] != "return":
