@@ -67,6 +67,40 @@ class Error:
 
 
 @dataclass(frozen=True)
+class Timings:
+    """Where the time of a run or a step went, in seconds, to the microsecond.
+
+    All but `waited` is its duration.
+
+    In a sandbox the process of the code tells when it ran, within what its host saw.
+
+    Attributes:
+        waited: For its turn in a `SessionManager`, for a process of a pool, or for its start.
+        started: From then until its code ran: its values were sent, and a copy for `undo` was made.
+        ran: While the code ran. That of a run or a step that was killed has `started` too.
+        reported: From then until its result was there.
+    """
+
+    waited: float = 0.0
+    started: float = 0.0
+    ran: float = 0.0
+    reported: float = 0.0
+
+    @classmethod
+    def between(cls, asked: float, begun: float, ended: float, ran: object = None) -> "Timings":
+        """Divide the time by when it was asked for, began and ended, and when its code did.
+
+        All are of `time.monotonic()`; `ran` is a pair, as told by anybody.
+        """
+        first, last = begun, ended
+        told = ran if isinstance(ran, (list, tuple)) else ()
+        if [type(time) for time in told] == [float] * 2 and begun <= told[0] <= told[1] <= ended:
+            first, last = told
+        parts = max(0.0, begun - asked), first - begun, last - first, ended - last
+        return cls(*(round(part, 6) for part in parts))
+
+
+@dataclass(frozen=True)
 class ModelContent:
     """A result as content for a model: what an adapter gives its package.
 
@@ -125,6 +159,7 @@ class Result:
             ``"restored"`` if they are those of a record (`Session.load`), ``"anew"`` if there were
             none, ``"undone"`` if they were those from before the last step. ``None`` usually.
         lost: The names that a record could not keep, and the reason of each.
+        timings: Where the time went.
     """
 
     returncode: int
@@ -145,6 +180,7 @@ class Result:
     pending: Pending | None = None
     restarted: Restart | None = None
     lost: dict[str, str] = field(default_factory=dict)
+    timings: Timings = field(default_factory=Timings)
 
     def __repr__(self) -> str:
         parts = [f"exit status {self.returncode}"]
@@ -291,6 +327,7 @@ class Result:
             ],
             "requests": [asdict(request) for request in self.requests],
             "pending": None if self.pending is None else self.pending.to_dict(),
+            "timings": asdict(self.timings),
         }
         found: dict[str, Any] = valid_data(told)
         return found

@@ -4,6 +4,7 @@ import keyword
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Annotated, Any, NoReturn, TypeAlias
@@ -263,3 +264,5 @@ class StepRequest:
         self.granted: Granted = ()
         self.has_begun = False
         self.stdin = None if stdin is None else input_of(stdin)
+        #: When it was asked for.
+        self.asked = time.monotonic()

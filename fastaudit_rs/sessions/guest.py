@@ -36,6 +36,8 @@ class StepJob:
     work: Callable[[], object]
     notify: Callable[[], object]
     limit: float | None
+    #: When it was asked for.
+    asked: float = field(default_factory=time.monotonic)
     result: Any = None
     #: An exception for the host, made anew without objects of the code.
     failed: BaseException | None = None
@@ -48,6 +50,7 @@ class StepJob:
     #: True if it got an interrupt, though it may have caught it.
     was_interrupted: bool = False
     started: float = field(default_factory=time.monotonic)
+    began: float = 0
     ended: float = 0
     _given_up_at: float | None = None
     _interrupted_at: float = -AGAIN
@@ -189,6 +192,7 @@ def _perform(guest: Guest, job: StepJob, has_own: bool) -> None:
             os.chdir(guest._next_directory)
             guest._next_directory = None
         with guest._guard:
+            job.began = time.monotonic()
             try:
                 job.result = _interruptible(guest.interrupts, job.work)
             except BaseException as error:

@@ -241,7 +241,7 @@ class HereSession(Session):
             asked = self._questions.begin(
                 request.code, request.variables, request.granted, request.stdin
             )
-            job = StepJob(work, notify, limit, thinking=asked.thinking)
+            job = StepJob(work, notify, limit, request.asked, thinking=asked.thinking)
             guest.output.on_full = lambda: job.stop("output")
             guest.output.lines = on_output and Lines(on_output, guest.interrupts)
             changes = changes or changes_from_now(self._changes)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .. import AuditDenied, _native
 from .._waiting import waits_here
-from ..results import Error, Result
+from ..results import Error, Result, Timings
 from . import step
 from .guest import LOOK, Guest, StepJob
 from .pieces import Output, Tell
@@ -84,11 +84,13 @@ class Running(NamedTuple):
         if killed_by is not None and is_at_its_end:
             # It ended by itself just before it was stopped.
             killed_by = killed_by if killed_by == "output" else None
+        ended = job.ended if job.is_done else time.monotonic()
         return Result(
             returncode=outcome.status,
             stdout=texts["stdout"],
             stderr=texts["stderr"],
-            duration=(job.ended if job.is_done else time.monotonic()) - job.started,
+            duration=ended - job.started,
+            timings=Timings.between(job.asked, job.started, ended, (job.began, job.ended)),
             killed_by=killed_by,
             violations=self.denied(),
             value=value,

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from fastaudit_rs import Network, Policy, Sandbox
+from fastaudit_rs.results import Timings
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,29 @@ FORGED = {
 def test_forged_displays(line):
     from fastaudit_rs.sandbox.host.run import told
 
-    assert told(line.encode() + b"\n")["display"] == FORGED[line]
+    assert told(line.encode() + b"\n")[0]["display"] == FORGED[line]
+
+
+def test_timings(box):
+    ran = box.run("import time; time.sleep(0.2)")
+    spent = ran.timings
+    assert spent.waited > 0 and spent.started > 0 and 0.2 <= spent.ran < ran.duration
+    assert spent.started + spent.ran + spent.reported == pytest.approx(ran.duration, abs=1e-5)
+    assert box.run("1 / 0").timings.started > 0
+    assert box.run("while True: pass", timeout=0.3).timings.ran > 0.3
+
+
+#: When code that has got around its guard may say that it ran.
+SAID = [
+    *(None, 1, [], [1.0], [1, 2], ["1", 2.0], [0.5, 2.0], [1.5, 1.2], [2.0, 99.0]),
+    [1.0, float("nan")],
+]
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_forged_timings(said):
+    told = Timings.between(0.5, 1.0, 3.0, said)
+    assert (told.waited, told.started, told.ran, told.reported) == (0.5, 0.0, 2.0, 0.0)
 
 
 def test_a_server_in_the_background(make_sandbox):

@@ -107,6 +107,17 @@ def test_threads_and_loops_share_a_queue(manage):
     assert value(manager, "a", "n") == 40
 
 
+def test_the_time_in_a_queue_is_told(manage):
+    manager = manage()
+
+    async def two():
+        slow = manager.arun("a", "import time; time.sleep(0.2)")
+        return await asyncio.gather(slow, manager.arun("a", "1"))
+
+    first, second = asyncio.run(two())
+    assert second.timings.waited > first.timings.ran > second.duration
+
+
 def test_steps_of_others_do_not_wait(manage):
     manager = manage()
     begun = threading.Event()

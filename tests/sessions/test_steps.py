@@ -35,6 +35,15 @@ def test_a_result_tells_all(session):
     assert result.display == []
 
 
+def test_timings(session):
+    ran = session.run("import time; time.sleep(0.2)")
+    spent = ran.timings
+    assert spent.waited >= 0 and spent.started > 0 and 0.2 <= spent.ran < ran.duration
+    assert spent.started + spent.ran + spent.reported == pytest.approx(ran.duration, abs=1e-5)
+    assert ran.to_dict()["timings"]["ran"] == spent.ran
+    assert session.run("while True: pass", timeout=0.3).timings.ran > 0.3
+
+
 #: Steps, and the values of their last expressions.
 VALUES = {
     "x = 1\nx + 1": 2,

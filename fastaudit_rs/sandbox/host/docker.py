@@ -17,7 +17,7 @@ from typing import Any
 from ... import Policy
 from ..._native import _governing
 from ..._threads import apart
-from ...results import Result
+from ...results import Result, Timings
 from ...sessions.errors import SandboxError
 from ..limits import keep, limit_of
 from ..wire import REPORT, Job
@@ -91,15 +91,17 @@ class Docker:
                 state = self._api.inspect_container(container)["State"]
             finally:
                 self._api.remove_container(container, force=True, v=True)
-            reported = told(report.read(REPORT))
+            reported, ran = told(report.read(REPORT))
         returncode = _returncode(status)
         # Not all runtimes tell that memory was short.
         was_short = bool(state.get("OOMKilled"))
+        ended = time.monotonic()
         return Result(
             returncode=returncode,
             stdout=texts["stdout"].decode(errors="replace"),
             stderr=texts["stderr"].decode(errors="replace"),
-            duration=time.monotonic() - begun,
+            duration=ended - begun,
+            timings=Timings.between(request.asked, begun, ended, ran),
             killed_by=killed_by or limit_of(returncode, config.limits, was_short=was_short),
             **reported,
         )

@@ -17,7 +17,7 @@ from typing import Any
 
 from ... import AuditDenied
 from ..._native import _json_extent
-from ...results import Error, Result
+from ...results import Error, Result, Timings
 from ...sessions.coroutines import HostLoop
 from ...sessions.errors import SandboxError
 from ...sessions.pieces import Pieces
@@ -286,8 +286,11 @@ class Run(ProcessWatch):
             return self.calls.obey(head, body)
         return None
 
-    def result(self, begun: float) -> Steps[Result]:
-        """Watch it to its end. The worker is ended if it cannot be used again."""
+    def result(self, asked: float, begun: float) -> Steps[Result]:
+        """Watch it to its end. The worker is ended if it cannot be used again.
+
+        It was asked for before it began.
+        """
         process, worker = self.process, self.process.worker
         yield self
         returncode = -signal.SIGKILL if process.status is None else process.status
@@ -298,8 +301,10 @@ class Run(ProcessWatch):
             returncode = -signal.SIGKILL
         if self.killed_by is None:
             self.killed_by = worker.limit_of(returncode)
-        duration = time.monotonic() - begun
-        result = self._result(returncode, duration, **told(self.found["report"]))
+        now = time.monotonic()
+        reported, ran = told(self.found["report"])
+        timings = Timings.between(asked, begun, now, ran)
+        result = self._result(returncode, now - begun, timings=timings, **reported)
         if not process.is_clean:
             worker.end()
         return worker.with_requests(result, are_over=True)
@@ -333,7 +338,7 @@ def run(
                 made = own if loop is None else lambda: loop
                 watched.let_call(request.tools, made, Budget(QUESTIONS), on_ask)
                 watched.questions = questions
-            result = yield from watched.result(begun)
+            result = yield from watched.result(request.asked, begun)
         except BaseException:
             worker.end()
             raise
@@ -343,14 +348,15 @@ def run(
     return replace(result, decisions=decisions.kept)
 
 
-def told(report: bytes | bytearray) -> dict[str, Any]:
-    """Return the fields of a result that a run reported: denials, its value and its exception.
+def told(report: bytes | bytearray) -> tuple[dict[str, Any], object]:
+    """Return the fields of a result that a run reported, and when its code ran.
 
-    Malformed lines are left out, and those that could cost the host much: they need not be ours.
+    The fields are its denials, its value and its exception. Malformed lines are left out, and those
+    that could cost the host much: they need not be ours.
     """
     violations: list[AuditDenied] = []
     display: list[dict[str, str | bytes]] = []
-    value = value_error = error = None
+    value = value_error = error = ran = None
     room = VALUES
     *lines, rest = bytes(report[:REPORT]).split(b"\n", LINES)
     # The value or the exception comes last, whatever its process reported before.
@@ -372,19 +378,22 @@ def told(report: bytes | bytearray) -> dict[str, Any]:
                 error = error_told(told["error"])
             elif "display" in told:
                 display = displays_told(told["display"])
+            elif "ran" in told:
+                ran = told["ran"]
             elif "denied" not in told:
                 value = told["value"]
             elif len(violations) < DENIALS:
                 violations.append(AuditDenied.from_dict(told["denied"]))
     if value is None and value_error is None and error is None and len(report) >= REPORT:
         value_error = f"its report is longer than {REPORT >> 20} MB"
-    return {
+    found = {
         "violations": violations,
         "value": value,
         "value_error": value_error,
         "error": error,
         "display": display,
     }
+    return found, ran
 
 
 def displays_told(given: Any) -> list[dict[str, str | bytes]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ... import AuditDenied
 from ..._threads import to_its_end
-from ...results import Result
+from ...results import Result, Timings
 from ...sessions.arguments import (
     StepRequest,
     Tools,
@@ -395,7 +395,9 @@ class SandboxSession(Session):
             if asked.raised is not None:
                 raise asked.raised
             result = settled(exchange.result(is_closed=self.is_closed), asked)
-            result = replace(result, changed=changed, duration=time.monotonic() - begun)
+            ended, ran = time.monotonic(), exchange.answer and exchange.answer[0].get("ran")
+            timings = Timings.between(request.asked, begun, ended, ran)
+            result = replace(result, changed=changed, duration=ended - begun, timings=timings)
             result = worker.with_requests(result, are_over=False)
             if self._decisions is not None:
                 self._decisions.add(result)

@@ -14,6 +14,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -128,14 +129,17 @@ def program(
     _import_ahead(job)
     policy.install(monitor_calls=MONITORING, on_denied=tell, on_ask=ask, log=log)
     status, shown = 0, _shown(names) if job.value else None
-    value = None
+    value, began = None, time.monotonic()
     try:
-        if job.command is not None:
-            from .command import start
+        try:
+            if job.command is not None:
+                from .command import start
 
-            status = start(job.command)
-        else:
-            value = _run(job, names)
+                status = start(job.command)
+            else:
+                value = _run(job, names)
+        finally:
+            told.write({"ran": (began, time.monotonic())})
         if shown is not None:
             shown.add(value)
             shown.figures()

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -165,6 +166,7 @@ class _Steps:
         text = code.decode(errors="surrogatepass")
         self._channel.take_interrupts()
         outcome = step.Outcome(status=step.INTERRUPTED)
+        began = time.monotonic()
         try:
             self._channel.interruptible = True
             try:
@@ -179,6 +181,7 @@ class _Steps:
         except KeyboardInterrupt:
             # It came when the step was over.
             outcome.error = outcome.error or Error("KeyboardInterrupt", "")
+        ended = time.monotonic()
         _flush()
         if self.log is not None:
             self.log.flush()
@@ -195,6 +198,7 @@ class _Steps:
             error=None if outcome.error is None else asdict(outcome.error),
             value_error=outcome.value_error,
             shown=len(shown),
+            ran=(began, ended),
         )
 
     def _take_variables(self, packed: memoryview) -> int:
