@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from fastaudit_rs import AuditLog
+
 
 @pytest.fixture
 def audit_perms(mk_audit, places):
@@ -202,6 +204,14 @@ class TestTheVariable:
                     contextvars.Context()
                 variable.reset(token)
                 assert os.listdir(places.ok) == []
+
+    def test_set_to_something_else_no_log_is_made(self, audit_perms, places):
+        """A log is opened without asking a guard: only the host makes one."""
+        with audit_perms():
+            guard_variable().set(None)
+            with pytest.raises(PermissionError, match="context variable was changed"):
+                AuditLog(places.out + "/log")
+        assert os.listdir(places.out) == []
 
     def test_what_was_put_there_goes_with_the_guard(self, audit_perms, guarded):
         with audit_perms():

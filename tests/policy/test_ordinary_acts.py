@@ -82,6 +82,13 @@ class TestSignals:
         finally:
             signal.signal(signal.SIGINT, before)
 
+    @pytest.mark.parametrize("number", [-1, 1 << 20, (1 << 31) - 1])
+    def test_no_signal(self, perms, number):
+        """The guard's own look for a handler fails: it is a denial like others."""
+        for event in ("_thread.interrupt_main", "signal.raise_signal"):
+            with perms(), pytest.raises(AuditDenied, match="Denied: send a signal"):
+                sys.audit(event, number)
+
     def test_an_interrupt(self, perms, send):
         """As by Ctrl-C: the code that sends it is interrupted itself."""
         before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -16,14 +16,14 @@ import traceback
 import pytest
 
 from fastaudit_rs import AuditDenied, Policy, Sandbox
-from fastaudit_rs.results import Error, Result
+from fastaudit_rs.results import Error, Result, Timings
 from fastaudit_rs.sessions.pieces import Output
 from fastaudit_rs.timeline import Act, Request
 
 #: The types of data, and classes of results whose attributes are data.
 ATOMS = (str, bytes, int, float, complex, bool, type(None))
 MANY = (list, tuple, set, frozenset)
-OURS = (Result, Error, Act, Request, AuditDenied, Output)
+OURS = (Result, Error, Act, Request, AuditDenied, Output, Timings)
 
 #: Attributes that are no data by their nature, or that ask for the same again.
 LEFT_OUT = {"__traceback__", "characters_written", "filename", "filename2", "with_traceback"}

@@ -112,9 +112,12 @@ pub fn judging(active: &Active) -> impl Iterator<Item = &Active> {
 }
 
 /// All guards in force in the current context: its own, and those that are installed.
+///
+/// # Errors
+/// `PermissionError` if the context variable was changed.
 pub fn in_force(py: Python<'_>) -> PyResult<Vec<Bound<'_, Active>>> {
     let mut all = Vec::new();
-    if let Current::Guarded(active) = own(py)? {
+    if let Some(active) = guard(py)? {
         all.extend(std::iter::successors(Some(active), |active| {
             let beside = active.get().beside.as_ref();
             beside.map(|beside| beside.bind(py).clone())

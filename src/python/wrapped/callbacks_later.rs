@@ -164,7 +164,8 @@ pub fn is_handled(py: Python<'_>, signal: i32) -> PyResult<bool> {
     let asking = Marked::begin(&ASKING);
     let handler = calling::import(py, "_signal")?.invoke_method1("getsignal", (signal,));
     drop(asking);
-    let handler = handler?;
+    // There is no such signal.
+    let Ok(handler) = handler else { return Ok(false) };
     let is_first = rustix::thread::gettid() == rustix::process::getpid();
     Ok(handler.is_exact_instance_of::<Later>() || (is_first && is_default_handler(&handler)))
 }
