@@ -110,6 +110,8 @@ class QueuedSession:
         self._is_saved = False
         #: True if the process ended in the last use, which was told.
         self._has_ended = False
+        #: The seconds that the use waited for its turn, until its first step tells them.
+        self._waited = 0.0
 
     # Uses, one after another.
 
@@ -129,7 +131,7 @@ class QueuedSession:
             ran = session.run(code, **options)
         except SandboxError as error:
             ran = self._failed(error) or session.run(code, **options)
-        return for_models(ran)
+        return self._told(ran)
 
     async def async_step(self, session: Session, code: str, **options: Any) -> Result:
         """The same, without stopping the event loop."""
@@ -138,19 +140,25 @@ class QueuedSession:
         except SandboxError as error:
             failed = await in_thread(self._failed, error)
             ran = failed or await session.arun(code, **options)
-        return for_models(ran)
+        return self._told(ran)
+
+    def _told(self, ran: Result) -> Result:
+        """The result of a step, the first of which has waited for the turn."""
+        waited, self._waited = round(ran.timings.waited + self._waited, 6), 0.0
+        return for_models(replace(ran, timings=replace(ran.timings, waited=waited)))
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[Session]:
         """Wait for the others, and have the session, able to run a step."""
         self._check()
+        asked = time.monotonic()
         with self.turns.turn():
             self._check()
             if not self._has_room:
                 self._room.take()
                 self._has_room = True
             session = self.open()
-            turn = self._begin()
+            turn = self._begin(asked)
             try:
                 yield session
             finally:
@@ -161,6 +169,7 @@ class QueuedSession:
     async def async_turn(self) -> AsyncIterator[Session]:
         """The same, without stopping the event loop."""
         self._check()
+        asked = time.monotonic()
         async with self.turns.async_turn():
             self._check()
             if not self._has_room:
@@ -169,7 +178,7 @@ class QueuedSession:
             session = self.session
             if session is None or session._has_ended():
                 session = await in_thread(self.open)
-            turn = self._begin()
+            turn = self._begin(asked)
             try:
                 yield session
             finally:
@@ -187,7 +196,8 @@ class QueuedSession:
         """True if this is called in a turn, maybe by a tool."""
         return any(turn.of is self for turn in _turns.get())
 
-    def _begin(self) -> _Turn:
+    def _begin(self, asked: float) -> _Turn:
+        self._waited = time.monotonic() - asked
         turn = _Turn(self)
         _turns.set((*_turns.get(), turn))
         self._is_saved = False

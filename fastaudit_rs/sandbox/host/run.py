@@ -134,11 +134,14 @@ class ProcessWatch(ABC):
             self._look(seconds)
             self._ask_about_hosts()
             self.cancel.check()
-            now = time.monotonic()
-            if now - self._begun - self._thought() > self._seconds:
-                self.stop("wall_seconds")
-            if now - self._begun > INTERVAL and self._disk.is_over(self.process.worker.pid):
+            self._check_time()
+            is_late = time.monotonic() - self._begun > INTERVAL
+            if is_late and self._disk.is_over(self.process.worker.pid):
                 self.stop("disk", 0)
+
+    def _check_time(self) -> None:
+        if time.monotonic() - self._begun - self._thought() > self._seconds:
+            self.stop("wall_seconds")
 
     def _ask_about_hosts(self) -> None:
         if self.questions is None or self.calls is None:
@@ -274,6 +277,11 @@ class Run(ProcessWatch):
     """A run, until its process has ended."""
 
     most_messages = MESSAGES
+
+    def is_stopped(self) -> bool:
+        # A tool may have taken the time that was left: the code does nothing after it.
+        self._check_time()
+        return super().is_stopped()
 
     def stop(self, why: str, grace: float = 0) -> bool:
         if self.killed_by is None:
