@@ -92,10 +92,10 @@ class Timings:
 
         All are of `time.monotonic()`; `ran` is a pair, as told by anybody.
         """
-        first, last = begun, ended
-        told = ran if isinstance(ran, (list, tuple)) else ()
-        if [type(time) for time in told] == [float] * 2 and begun <= told[0] <= told[1] <= ended:
-            first, last = told
+        told: Any = ran
+        is_pair = isinstance(ran, (list, tuple)) and [type(time) for time in ran] == [float] * 2
+        is_told = is_pair and begun <= told[0] <= told[1] <= ended
+        first, last = told if is_told else (begun, ended)
         parts = max(0.0, begun - asked), first - begun, last - first, ended - last
         return cls(*(round(part, 6) for part in parts))
 
