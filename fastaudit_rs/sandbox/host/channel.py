@@ -38,13 +38,15 @@ class Channel:
 
         `passed` goes with an empty one behind it, and is closed here.
         """
-        sent: list[tuple[bytes, socket.socket | None]] = [(framed(message), None)]
-        if passed is not None:
-            sent.append((framed(b""), passed))
+        # A short one goes by one call; a long one is not copied.
+        is_short = len(message) < PIECE
+        parts = [framed(message)] if is_short else [LENGTH.pack(len(message)), message]
         with self._lock:
-            for data, socket_passed in sent:
-                self._waiting.append((memoryview(data), socket_passed))
-                self._unread += len(data)
+            self._waiting.extend((memoryview(part), None) for part in parts)
+            if passed is not None:
+                parts.append(framed(b""))
+                self._waiting.append((memoryview(parts[-1]), passed))
+            self._unread += sum(map(len, parts))
         self.flush()
 
     def flush(self) -> bool:
