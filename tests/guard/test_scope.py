@@ -1,10 +1,13 @@
 """A guard that is entered holds, whatever guarded code does with contexts."""
 
 import asyncio
+import atexit
+import concurrent.futures
 import contextlib
 import contextvars
 import gc
 import os
+import signal
 import sys
 
 import pytest
@@ -15,6 +18,14 @@ from fastaudit_rs import AuditLog
 @pytest.fixture
 def audit_perms(mk_audit, places):
     return mk_audit([places.ok], monitor_calls=False)
+
+
+@pytest.fixture
+def pool():
+    """A pool of the host whose thread runs already."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        yield pool
 
 
 def guard_variable():
@@ -212,6 +223,23 @@ class TestTheVariable:
             with pytest.raises(PermissionError, match="context variable was changed"):
                 AuditLog(places.out + "/log")
         assert os.listdir(places.out) == []
+
+    @pytest.mark.original_fails()
+    @pytest.mark.parametrize("later", ["atexit", "signal", "fork", "executor"])
+    def test_set_to_something_else_nothing_is_put_off(self, audit_perms, pool, later):
+        """A function that is kept for later would run there as the host's."""
+        ran = []
+        keep = {
+            "atexit": lambda: atexit.register(ran.append, 1),
+            "signal": lambda: signal.signal(signal.SIGUSR1, lambda *_: ran.append(1)),
+            "fork": lambda: os.register_at_fork(before=lambda: ran.append(1)),
+            "executor": lambda: pool.submit(ran.append, 1).result(),
+        }
+        with audit_perms():
+            guard_variable().set(None)
+            with pytest.raises(PermissionError, match="context variable was changed"):
+                keep[later]()
+        assert ran == []
 
     def test_what_was_put_there_goes_with_the_guard(self, audit_perms, guarded):
         with audit_perms():

@@ -200,15 +200,15 @@ fn wrap<'py>(
     by_way_of_library: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = function.py();
-    let Current::Guarded(active) = scope::own(py)? else {
-        return Ok(None);
-    };
     if !function.is_callable()
         || is_default_handler(function)
         || (!by_way_of_library && is_in_standard_library(py)?)
     {
         return Ok(None);
     }
+    let Some(active) = scope::guard(py)? else {
+        return Ok(None);
+    };
     let later = Later { function: function.clone().unbind(), active: active.unbind() };
     Ok(Some(Bound::new(py, later)?.into_any()))
 }

@@ -91,17 +91,17 @@ impl Job {
     /// An object of ours, if the item is a job that needs it.
     fn of<'py>(item: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = item.py();
-        let tool = scope::tool_in_force(py)?;
-        let active = match scope::own(py)? {
-            _ if tool.is_some() => tool.map(Bound::unbind),
-            Current::Guarded(active) => Some(active.unbind()),
-            Current::Unguarded if threads::any_began_under_a_guard() => None,
-            _ => return Ok(None),
-        };
         if !jobs(py)?.is_some_and(|class| raw::is_subtype(&item.get_type(), class)) {
             return Ok(None);
         }
-        let job = item.clone().unbind();
+        let active = match scope::tool_in_force(py)? {
+            Some(tool) => Some(tool),
+            None => scope::guard(py)?,
+        };
+        if active.is_none() && !threads::any_began_under_a_guard() {
+            return Ok(None);
+        }
+        let (job, active) = (item.clone().unbind(), active.map(Bound::unbind));
         Ok(Some(Bound::new(py, Self { job, active })?.into_any()))
     }
 
