@@ -119,7 +119,7 @@ def main() -> None:
     """Take all of them."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        take(trace(directory), DOCS / "trace.png", 1000, 1130)
+        take(trace(directory), DOCS / "trace.png", 1000, 1170)
         take(page_of(DOCS / "tutorial.ipynb", directory), DOCS / "tutorial.png", 900, 2440)
         take(notebook(directory, "denial", DENIAL), DOCS / "denial.png", 900, 270)
         take(notebook(directory, "recording", RECORDING), DOCS / "recording.png", 900, 860)
