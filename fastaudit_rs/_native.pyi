@@ -426,10 +426,11 @@ class _Child:
 class _Children:
     """The children of this process: from now on also their orphaned children.
 
-    It is no longer killed when its own parent ends. POSIX alone. `OSError` if the kernel refuses.
+    It is killed when the process ``parent`` ends, which must be its own, and else with no other.
+    POSIX alone. `OSError` if the kernel refuses.
     """
 
-    def __new__(cls) -> Self: ...
+    def __new__(cls, parent: int | None = None) -> Self: ...
     def confine(self, policy: Policy, memory_files: bool, landlock: int, own_network: bool) -> None:
         """Give up all privileges, and filter system calls, for good: the policy's network remains.
 

@@ -130,13 +130,16 @@ impl LandlockRules {
 pub struct Signals(RulesetCreated);
 
 /// Prepares the ruleset of [`keep_signals_inside`]; a copy of the process (fork(2)) has it too.
-pub fn signals() -> io::Result<Signals> {
+/// With `sockets` it holds for connections to abstract Unix sockets too (unix(7)).
+pub fn signals(sockets: bool) -> io::Result<Signals> {
     // Linking and renaming between directories is denied by each ruleset that does not allow it,
     // even by one that handles no other access to files.
     let rename = AccessFs::Refer;
     let rules = Ruleset::default()
         .handle_access(rename)
-        .and_then(|rules| rules.scope(Scope::Signal)?.create())
+        .and_then(|rules| rules.scope(Scope::Signal))
+        .and_then(|rules| if sockets { rules.scope(Scope::AbstractUnixSocket) } else { Ok(rules) })
+        .and_then(|rules| rules.create())
         .and_then(|rules| rules.add_rules(path_beneath_rules(["/"], rename)));
     rules.map(Signals).map_err(failed)
 }
@@ -219,7 +222,7 @@ mod tests {
             (reached.unwrap().success(), outside)
         };
         let confined = std::thread::spawn(|| {
-            keep_signals_inside(&signals().unwrap()).unwrap();
+            keep_signals_inside(&signals(false).unwrap()).unwrap();
             let base = tempfile::tempdir().unwrap();
             let (from, to) = (base.path().join("out"), base.path().join("in"));
             for place in [&from, &to] {

@@ -12,8 +12,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, pread};
 use rustix::net::{RecvFlags, recv};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper,
-    set_parent_process_death_signal, wait,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, pidfd_open,
+    set_child_subreaper, set_parent_process_death_signal, wait,
 };
 
 /// The time to wait for children that were killed.
@@ -27,10 +27,15 @@ pub struct ChildProcesses {
 }
 
 impl ChildProcesses {
-    /// Makes this process the reaper of its descendants, without a parent-death signal: prctl(2).
-    pub fn adopt() -> std::io::Result<Self> {
+    /// Makes this process the reaper of its descendants: prctl(2). It ends with its parent if that is
+    /// named, and with no other.
+    pub fn adopt(parent: Option<Pid>) -> std::io::Result<Self> {
         set_child_subreaper(Some(getpid()))?;
-        set_parent_process_death_signal(None)?;
+        set_parent_process_death_signal(parent.map(|_| Signal::KILL))?;
+        // It may have ended before.
+        if parent.is_some() && getppid() != parent {
+            return Err(Errno::SRCH.into());
+        }
         let pid = getpid().as_raw_nonzero();
         let list = File::open(format!("/proc/self/task/{pid}/children")).ok();
         Ok(Self { list })

@@ -50,12 +50,12 @@ def session(shared):
 
 @pytest.fixture
 def raw(make_sandbox):
-    """`raw(code, *args, limits, **fields)`: what came of raw code under a loose policy."""
+    """`raw(code, *args, limits, in_session, **fields)`: what came of raw code, loosely held."""
 
-    def run(code, *args, limits=(), **fields):
+    def run(code, *args, limits=(), in_session=False, **fields):
         policy = LOOSE.replace(**{"network": False, **fields})
         sandbox = make_sandbox(policy, **{"wall_seconds": 30, **dict(limits)})
-        return raw_in(sandbox, code, *args)
+        return raw_in(sandbox, code, *args, in_session=in_session)
 
     return run
 

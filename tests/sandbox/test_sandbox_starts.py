@@ -208,7 +208,7 @@ def test_few_descriptors_are_named_wherever_they_lack():
         there = len(os.listdir("/proc/self/fd"))
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         said = set()
-        for more in range(0, 40, 2):
+        for more in range(0, 60, 2):
             # Descriptors are given by their numbers, from the lowest free one.
             resource.setrlimit(resource.RLIMIT_NOFILE, (there + more, hard))
             try:

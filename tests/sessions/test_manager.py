@@ -355,6 +355,10 @@ def victim(manager, key):
     return manager._of[key].session._process.worker.pid
 
 
+#: Ends the process of a session, by a signal that no policy denies.
+END = "import signal, time\nsignal.setitimer(signal.ITIMER_REAL, 0.001)\ntime.sleep(9)"
+
+
 @pytest.mark.slow
 class TestProcessesThatEnd:
     @pytest.fixture
@@ -365,7 +369,7 @@ class TestProcessesThatEnd:
         """The names from before it are there."""
         manager = manage()
         value(manager, "a", "x = 1")
-        ran = manager.run("a", "x = 2\n[0] * 10**12")
+        ran = manager.run("a", f"x = 2\n{END}")
         assert "the next step has the names from before this" in ran.error.message
         ran = manager.run("a", "x")
         assert (ran.value, ran.restarted) == (1, None)
@@ -392,7 +396,7 @@ class TestProcessesThatEnd:
         opens.options["undo_depth"] = 0
         manager = manage(store={}, autosave=True)
         value(manager, "a", "x = 1")
-        ran = manager.run("a", "x = 2\n[0] * 10**12")
+        ran = manager.run("a", f"x = 2\n{END}")
         assert "the next step tells what is lost" in ran.error.message
         ran = manager.run("a", "x")
         assert (ran.value, ran.restarted) == (1, "restored")

@@ -312,6 +312,9 @@ def raised_by(name, args):
         return False
     except STOPS:
         return False
+    except (FileNotFoundError, ProcessLookupError):
+        # There is nothing that it could harm: it fails as it would without a guard.
+        return False
     except (AttributeError, IndexError):
         # The callback of one of the guards fails.
         return False

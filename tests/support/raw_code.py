@@ -12,10 +12,10 @@ import pytest
 from fastaudit_rs import Sandbox
 from fastaudit_rs.results import Result
 
-#: Guarded code that runs raw code, and ends as that does.
+#: Guarded code that runs raw code.
 RUN = """
 import subprocess, sys
-sys.exit(subprocess.run([sys.executable, "-I", "raw.py", *sys.argv[1:]]).returncode)
+status = subprocess.run([sys.executable, "-I", "raw.py", *args]).returncode
 """
 
 #: For raw code that makes system calls by their numbers.
@@ -65,10 +65,18 @@ class Raw(NamedTuple):
     sandbox: Sandbox
 
 
-def raw_in(sandbox: Sandbox, code: str, *args: object) -> Raw:
-    """Run raw code in a sandbox. It tells nothing if it was ended before."""
+def raw_in(sandbox: Sandbox, code: str, *args: object, in_session: bool = False) -> Raw:
+    """Run raw code in a sandbox, and end as it does. It tells nothing if it was ended before.
+
+    A step of a session ends well whatever it does.
+    """
     sandbox.write_file("raw.py", program(code))
-    ran = sandbox.run(RUN, args=list(map(str, args)))
+    variables = {"args": list(map(str, args))}
+    if in_session:
+        with sandbox.session(undo_depth=0) as session:
+            ran = session.run(RUN, variables=variables)
+    else:
+        ran = sandbox.run(f"{RUN}sys.exit(status)", variables=variables)
     return Raw(json.loads(ran.stdout.splitlines()[-1]) if ran.stdout else None, ran, sandbox)
 
 

@@ -95,10 +95,15 @@ class Cgroup:
         deadline = time.monotonic() + PATIENCE
         for path in self.paths:
             while not _removed(path) and time.monotonic() < deadline:
-                with contextlib.suppress(OSError):
-                    for process in (path / "cgroup.procs").read_text().split():
-                        os.kill(int(process), signal.SIGKILL)
+                self.kill()
                 time.sleep(0.002)
+
+    def kill(self) -> None:
+        """Kill its processes."""
+        for path in self.paths:
+            with contextlib.suppress(OSError):
+                for process in (path / "cgroup.procs").read_text().split():
+                    os.kill(int(process), signal.SIGKILL)
 
 
 def wanted(limits: Limits, is_confined: bool) -> dict[str, int]:

@@ -11,10 +11,10 @@ from ...results import Result
 from ...sessions.arguments import count
 from ..wire import COMMON
 from . import copies
-from .process import Worker
 from .runner import CancelToken, InFlight, Runner, RunRequest
 from .setup import Setup
 from .watcher import Steps, Watched, nudge
+from .worker import Worker
 
 
 class Workers:

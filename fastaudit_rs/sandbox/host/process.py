@@ -1,4 +1,4 @@
-"""The process of a sandbox that waits for work, as the host sees it."""
+"""A worker that the host starts, with the part that the kernel holds and what it needs to begin."""
 
 import contextlib
 import errno
@@ -10,29 +10,27 @@ import secrets
 import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import _landlock
 from ..._native import _hold_sockets, _listeners
-from ...results import Result
 from ...sessions.errors import SandboxError
-from ..limits import Limits, limit_of
+from ..limits import Limits
 from ..wire import KernelPart, receive, send
-from . import cgroup, copies, older
+from . import copies, older
 from .causes import causes, counts_processes, descriptors, tasks
-from .cgroup import Cgroup
+from .counts import Counts
 from .metadata import Metadata, answering
 from .runner import SandboxConfig
+from .worker import Ended, Worker, wait_no_longer
 
 if TYPE_CHECKING:
-    from .egress.asking import HostQuestions
     from .egress.connects import Connects
 
 #: The program of the process. It connects before it imports anything large: the host puts it into
@@ -52,8 +50,8 @@ COMMAND = (sys.executable, "-IB", "-c", START)
 #: The greatest length of the path of a Unix socket, in bytes: unix(7).
 LONGEST = 100
 
-#: The time for a message of a process to come whole, in seconds.
-WHOLE = 5
+#: The times of its memory that a sandbox may reserve: libraries reserve more than they use.
+RESERVED = 4
 
 #: The bytes of its last words that are reported if it fails to start.
 SAID = 4096
@@ -69,13 +67,6 @@ def names_descriptors() -> Iterator[None]:
             raise
         why = descriptors() or "the system has as many files open as it may (fs.file-max)"
         raise SandboxError(f"no file can be opened any more: {why}") from error
-
-
-@dataclass
-class Ended:
-    exit_code: int
-    signal: int
-    was_killed: bool
 
 
 class _Plain:
@@ -113,6 +104,8 @@ class Confinement(NamedTuple):
     is_alone: bool
     connects: "Connects | None"
     signals: older.Signals | None
+    #: Counts the processes of its copies, if it is copied.
+    counts: Counts | None
 
 
 @dataclass
@@ -144,13 +137,16 @@ class _Confined:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def wait(self) -> Ended:
-        options, metadata, is_alone, connects, signals = self._confinement
+        options, metadata, is_alone, connects, signals, counts = self._confinement
         asked = [
             (name, answering(functools.partial(metadata.answer, name))) for name in metadata.calls
         ]
         if signals is not None:
             answer = signals.answer
             asked += [(name, answering(functools.partial(answer, name))) for name in signals.calls]
+        if counts is not None:
+            answer = counts.answer
+            asked += [(name, answering(functools.partial(answer, name))) for name in counts.calls]
         if connects is not None:
             asked.append(("connect", answering(connects.answer)))
         sandbox, self._sandbox = self._sandbox, None
@@ -177,22 +173,18 @@ def _without_privileges(sandbox: Any) -> None:
             )
 
 
-class Worker:
-    """A process that waits for work.
+class StartedWorker(Worker):
+    """A process with a policy and imports of its own.
 
     Its task is the preparation of the process: a policy, directories and names of modules, pickled.
     """
 
     def __init__(self, config: SandboxConfig, confinement: Confinement, task: bytes) -> None:
+        super().__init__(config.limits, is_confined=config.kernel is not None)
         self._connects = confinement.connects
+        self._counts = confinement.counts
         self._kernel = config.kernel
-        self._limits = config.limits
         self.ended: Ended | None = None
-        #: Its number; known once it is ready.
-        self.pid: int | None = None
-        self._group: Cgroup | None = None
-        self._kills = 0
-        self._computed = 0.0
         self._streams: list[Any] = []
         #: The descriptors by which the kernel asks; some of other workers may be among them.
         self._listeners: set[int] = set()
@@ -254,12 +246,10 @@ class Worker:
             os.close(over)
 
     def begin_anew(self) -> None:
-        """Count as ended: it is the original's."""
         self.ended = Ended(0, -1, was_killed=False)
         self._process = self._connects = None
         self._tell_over()
-        if self._group is not None:
-            self._group.forget()
+        super().begin_anew()
         for stream in self._streams:
             stream.close()
         # The calls of the processes would wait for the copy when the original has ended.
@@ -316,74 +306,28 @@ class Worker:
 
     def _held(self, pid: int) -> KernelPart:
         """Put the process into a control group; return what it is to put on itself."""
-        limits, is_confined = self._limits, self.is_confined
-        self._group = cgroup.joined(pid, cgroup.wanted(limits, is_confined))
-        counted = limits.memory is None or (
-            self._group is not None and "memory" in self._group.held
-        )
+        limits, is_confined = self.limits, self.is_confined
+        # Each copy is in a group of its own, which counts its memory.
+        held = {"memory"} if self._counts is not None else self._join(pid)
+        counted = limits.memory is None or "memory" in held
         own = _rlimits(limits, memory=not counted, others=not is_confined)
+        if self._counts is not None:
+            self._counts.first = pid
+            if limits.memory is not None:
+                own[resource.RLIMIT_DATA] = RESERVED * int(limits.memory)
         own_network = older.has_own_network(pid)
         return KernelPart(is_confined, counted, own, _landlock.version(), own_network)
-
-    def limit_of(self, status: int) -> str | None:
-        """The limit that ended its child with this status, of those that the host does not hold."""
-        return limit_of(
-            status,
-            self._limits,
-            was_short=self._was_short_of_memory(),
-            # The kernel part has a count of its own.
-            counts_memory=self.is_confined,
-            computed=0 if self._limits.cpu_seconds is None else self._computed_since(),
-        )
-
-    def _was_short_of_memory(self) -> bool:
-        """True if the kernel has killed one of its processes for memory since the last call."""
-        if self._group is None:
-            return False
-        before, self._kills = self._kills, self._group.kills()
-        return self._kills > before
-
-    def _computed_since(self) -> float:
-        """Return the seconds that its ended children have computed since the last call."""
-        before = self._computed
-        with contextlib.suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as status:
-            # cutime and cstime of proc_pid_stat(5).
-            ticks = sum(map(int, status.read().rpartition(b")")[2].split()[13:15]))
-            self._computed = ticks / os.sysconf("SC_CLK_TCK")
-        return self._computed - before
-
-    def begin_requests(self, questions: "HostQuestions | None") -> None:
-        """Forget the requests over the network that it has made up to now.
-
-        The host is asked about others by these questions, if it is asked.
-        """
-        if self._connects is not None:
-            self._connects.log.clear()
-            self._connects.log.questions = questions
-
-    def with_requests(self, result: Result, *, are_over: bool) -> Result:
-        """The result with the requests since then; `are_over` if their processes have ended."""
-        if self._connects is None:
-            return result
-        log = self._connects.log
-        return replace(result, requests=log.taken(wait=are_over), requests_left_out=log.left_out)
-
-    @property
-    def is_confined(self) -> bool:
-        return self._kernel is not None
 
     @property
     def is_alive(self) -> bool:
         return self._waiter.is_alive()
 
     def kill(self) -> None:
-        """Kill it and everything that it started."""
         process = self._process
         if process is not None:
             process.kill()
 
     def end(self, patience: float = 0) -> Ended:
-        """Give it some seconds to end by itself, kill it, and wait for its end."""
         self._waiter.join(patience)
         self.kill()
         self._waiter.join()
@@ -400,11 +344,6 @@ class Worker:
         ended = self.ended
         assert ended is not None
         return ended
-
-
-def wait_no_longer(control: socket.socket, seconds: int = WHOLE) -> None:
-    """Have reading fail where the rest of a message does not come: many wait in one thread."""
-    control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, 0))
 
 
 def _rlimits(limits: Limits, *, memory: bool, others: bool) -> dict[int, int]:

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 CONFINE = ("require", "prefer", "audit")
 
-SESSION = ("fastaudit_rs.sandbox.inside.session",)
-
 
 @checked("Sandbox")
 class Sandbox(Runner):
@@ -400,8 +398,8 @@ class Sandbox(Runner):
                 self._config,
                 # The sandbox is there as long as the session is. One copy more is there for a
                 # moment.
-                lambda: self._setup.start(
-                    SESSION, undo_depth and undo_depth + 1, asks=on_ask is not None
+                lambda: self._setup.session_worker(
+                    undo_depth and undo_depth + 1, asks=on_ask is not None
                 ),
                 self._files,
                 self._in_flight,

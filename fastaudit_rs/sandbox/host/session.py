@@ -42,11 +42,11 @@ from .egress.asking import HostQuestions
 from .exchange import Exchanges
 from .files import Files
 from .guest_files import SandboxFiles
-from .process import Worker
 from .review import Change, Review
 from .runner import InFlight, SandboxConfig
 from .session_process import Process
 from .watcher import Steps, begun, driven
+from .worker import Worker
 
 #: The characters of a reason that its process gives.
 TOLD = 1000

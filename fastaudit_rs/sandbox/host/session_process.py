@@ -18,7 +18,7 @@ from ...sessions.pieces import NAMES
 from ..wire import Job, Malformed, decode, encode, receive, send
 from . import copies
 from .channel import Broken, Channel
-from .process import Worker
+from .worker import Worker
 
 if TYPE_CHECKING:
     from .decisions import Decisions

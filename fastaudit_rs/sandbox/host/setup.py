@@ -21,10 +21,13 @@ from ..limits import Limits
 from . import cgroup, copies, network as sandbox_network, older
 from .calls import MODULES
 from .causes import counts_processes
+from .copied import MOST, CopiedWorker, Original, can_copy
+from .counts import Counts
 from .metadata import Metadata
 from .policies import as_written, asked_by_others, bound, resolved, with_places, without_http
-from .process import Confinement, Worker
+from .process import RESERVED, Confinement, StartedWorker
 from .runner import SandboxConfig
+from .worker import Worker
 
 if TYPE_CHECKING:
     from .egress.proxy import Proxy
@@ -48,9 +51,12 @@ RESOLVER = {"RES_OPTIONS": "use-vc attempts:1", "LOCALDOMAIN": ""}
 #: Variables with values of their own: nothing compiled is left beside the modules of a sandbox.
 GIVEN = {"PYTHONDONTWRITEBYTECODE": "1"}
 
-#: The times of its memory that a sandbox may reserve, which `sandlock` counts: libraries reserve
-#: more than they use.
-RESERVED = 4
+
+#: Modules that each session finds imported.
+SESSION = ("fastaudit_rs.sandbox.inside.session",)
+
+#: The processes that the copies of one may be together: each is counted by itself.
+ANY = 1 << 16
 
 
 class Setup:
@@ -100,7 +106,10 @@ class Setup:
 
     def begin_anew(self) -> None:
         self._lock = threading.Lock()
-        self._started: weakref.WeakSet[Worker] = weakref.WeakSet()
+        self._started: weakref.WeakSet[StartedWorker] = weakref.WeakSet()
+        self._copying = threading.Lock()
+        #: The workers to copy, with the states that they depend on.
+        self._originals: list[tuple[Hashable, Original]] = []
         self._proxy: Proxy | None = None
 
     def word(self, words: str, written: Policy, line: str = "") -> None:
@@ -108,19 +117,53 @@ class Setup:
         self.policy = self.policy._told_in(words, written, line)
         self._asking = self._asking._told_in(words, written, line)
 
+    def session_worker(self, copies: int, *, asks: bool) -> Worker:
+        """Return a process for a session; `copies` of ours do not count as the code's.
+
+        It is copied from one that was started, where copies can be held apart.
+        """
+        limits = self.config.limits
+        # The host logs the connections of each started one.
+        is_held = self.config.kernel is not None and not self.is_carried
+        if not is_held or _reads_processes(self._held) or not can_copy(limits):
+            return self.start(SESSION, copies, asks=asks)
+        key = asks, self.state()
+        with self._copying:
+            found = [one for of, one in self._originals if of == key and one.copies < MOST]
+            original = next((one for one in found if one.is_alive), None)
+            if original is None:
+                counts = Counts()
+                original = Original(self.start(SESSION, asks=asks, counts=counts), counts)
+                self._drop_unused()
+                self._originals.append((key, original))
+        return CopiedWorker(original, limits, copies)
+
+    def _drop_unused(self) -> None:
+        """End the originals of other states, once they have no copies."""
+        for one in list(self._originals):
+            if not one[1].copies:
+                self._originals.remove(one)
+                one[1].close()
+
     def start(
-        self, preload: Sequence[str] = (), copies: int = 0, *, asks: bool | None = None
-    ) -> Worker:
+        self,
+        preload: Sequence[str] = (),
+        copies: int = 0,
+        *,
+        asks: bool | None = None,
+        counts: Counts | None = None,
+    ) -> StartedWorker:
         """Start a process that waits for work; `copies` of ours do not count as the code's.
 
-        By default it asks if the sandbox does.
+        By default it asks if the sandbox does. With `counts` it is one to copy.
         """
         config = self.config
         policy = self._asking if (config.asks if asks is None else asks) else self.policy
         modules = [*(MODULES if config.asks else ()), *preload]
         # The kernel holds that policy whatever is answered.
         most = None if config.kernel is None else self._held
-        task = pickle.dumps((policy, most, [*config.path], modules, _governing()))
+        is_copied = counts is not None
+        task = pickle.dumps((policy, most, [*config.path], modules, _governing(), is_copied))
         write = self._held.write
         roots = None if write is None else existing(write)
         landlock = _landlock.version()
@@ -137,8 +180,12 @@ class Setup:
             from .egress.connects import Connects
 
             connects = Connects(self._carrier())
-        confinement = Confinement(self._options(limits), metadata, is_alone, connects, signals)
-        worker = Worker(replace(config, limits=limits), confinement, task)
+        counted = limits
+        if is_copied:
+            counted = replace(limits, memory=None, cpu_percent=None, processes=ANY)
+        options = self._options(counted)
+        confinement = Confinement(options, metadata, is_alone, connects, signals, counts)
+        worker = StartedWorker(replace(config, limits=limits), confinement, task)
         with self._lock:
             closed = self._closed
             self._started.add(worker)
@@ -290,6 +337,14 @@ def _programs(policy: Policy) -> list[str]:
         shutil.which(command.split()[0]) for command in policy.commands or () if command.strip()
     ]
     return [os.path.realpath(program) for program in found if program is not None]
+
+
+def _reads_processes(policy: Policy) -> bool:
+    """True if it lets /proc/PID be read: that of all that the kernel confines together."""
+    if policy.read is None or policy.write is None:
+        return True
+    places = map(os.path.realpath, (*policy.read, *policy.write))
+    return not {"/", "/proc"}.isdisjoint(places)
 
 
 def existing(paths: Iterable[str]) -> list[str]:

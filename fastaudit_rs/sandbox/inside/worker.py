@@ -1,7 +1,8 @@
 """The process of a sandbox that waits for work: each run is a child of it, used once.
 
 Started by `host/process.py`, confined by the kernel already. It runs none of the code itself:
-the children have its imports, and install their policy themselves.
+the children have its imports, and install their policy themselves. One that is copied waits for no
+work itself: its copies do, one for each session.
 """
 
 import _pickle as pickle
@@ -40,7 +41,7 @@ def main(control: _socket.socket) -> NoReturn:
     os.close(null)
     task, held = receive(control)[0], receive(control)[0]
     try:
-        policy, most, path, preload, governing = pickle.loads(task)
+        policy, most, path, preload, governing, is_copied = pickle.loads(task)
         for file in governing:
             _govern(file)
         _hold(children, policy, pickle.loads(held))
@@ -55,6 +56,8 @@ def main(control: _socket.socket) -> NoReturn:
         send(control, traceback.format_exc().encode(errors="replace"))
         sys.exit(1)
     send(control, b"")
+    if is_copied:
+        children, control = _copied(children, control)
     runs = 0
     while True:
         try:
@@ -78,6 +81,40 @@ def main(control: _socket.socket) -> NoReturn:
         runs += 1
         if runs == 1:
             _import(COMMON)
+
+
+def _copied(children: _Children, control: _socket.socket) -> tuple[_Children, _socket.socket]:
+    """Make copies of this process as the host says, until it is gone; return in each of them.
+
+    It says ``copy``, with the connection of the new one, or ``end PROCESS``. What is left of one
+    that has ended is a child of this process then, and ends too.
+    """
+    own, kept = os.getpid(), list[int]()
+    while True:
+        try:
+            message, descriptors = receive(control, 1)
+        except (EOFError, OSError):
+            children.end(0)
+            os._exit(0)
+        word, *numbers = message.split()
+        if word == b"end":
+            kept.remove(int(numbers[0]))
+            send(control, b"%d" % children.end(0, kept))
+            continue
+        try:
+            number = children.fork()
+        except OSError:
+            # The host reads that its connection is closed.
+            number = -1
+        if number == 0:
+            control.close()
+            control = _socket.socket(fileno=descriptors[0])
+            children = _Children(own)
+            send(control, b"%d" % os.getpid())
+            return children, control
+        os.close(descriptors[0])
+        if number > 0:
+            kept.append(number)
 
 
 def _hold(children: _Children, policy: Policy, held: KernelPart) -> None:

@@ -26,8 +26,12 @@ pub struct Children {
 #[pymethods]
 impl Children {
     #[new]
-    fn new() -> PyResult<Self> {
-        Ok(Self { children: reaper::ChildProcesses::adopt()?, signals: landlock::signals()? })
+    #[pyo3(signature = (parent=None))]
+    fn new(parent: Option<i32>) -> PyResult<Self> {
+        let parent = parent.map(number).transpose()?;
+        let children = reaper::ChildProcesses::adopt(parent)?;
+        // One of several beside each other has a parent: its children reach none of the others'.
+        Ok(Self { children, signals: landlock::signals(parent.is_some())? })
     }
 
     #[doc = doc!("_Children.confine")]
