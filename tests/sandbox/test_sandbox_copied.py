@@ -89,11 +89,26 @@ def test_many_at_once(sandbox):
     assert all(sessions[number].run("mine").value == number for number in range(1, 12, 2))
 
 
-def test_random_numbers_are_not_the_same(sandbox):
+def test_what_is_preloaded_is_there():
+    """In runs too; each draws its own random numbers."""
     pytest.importorskip("numpy")
-    code = "import random, numpy; (random.random(), float(numpy.random.random()))"
-    one, other = (sandbox.session().run(code).value for _ in range(2))
-    assert one[0] != other[0] and one[1] != other[1]
+    code = "import sys; there = 'numpy' in sys.modules\nimport random, numpy\n"
+    code += "[there, random.random(), float(numpy.random.random())]"
+    with Sandbox(preload=["numpy"]) as sandbox:
+        found = [sandbox.session().run(code).value for _ in range(2)]
+        found.append(sandbox.run(code, value=True).value)
+    there, *drawn = zip(*found, strict=True)
+    assert there == (True, True, True) and [len({*each}) for each in drawn] == [3, 3]
+
+
+def test_preload_takes_names_of_modules():
+    with pytest.raises(TypeError, match=r"not str: write \['numpy'\]"):
+        Sandbox(preload="numpy")
+    with Sandbox(preload=["no_such_module"]) as sandbox:
+        with pytest.raises(SandboxError, match="No module named 'no_such_module'"):
+            sandbox.session()
+    with pytest.raises(ValueError, match="preload needs backend='process'"):
+        Sandbox(preload=["numpy"], backend="docker", image="python")
 
 
 #: Sends signals to others in each way, and reads their memory.

@@ -26,6 +26,7 @@ from . import copies
 from .files import remove_own
 from .policies import absolute
 from .sandbox import Sandbox, check_backend
+from .setup import module_names
 
 if TYPE_CHECKING:
     from .session import SandboxSession
@@ -117,6 +118,7 @@ class SandboxManager(Closing):
         *,
         env: Mapping[str, str] | Iterable[str] = (),
         path: Iterable[str | os.PathLike[str]] = (),
+        preload: Iterable[str] = (),
         confine: Literal["require", "prefer", "audit"] = "require",
         backend: Literal["process", "docker"] = "process",
         image: str | None = None,
@@ -132,6 +134,7 @@ class SandboxManager(Closing):
             Sandbox,
             env=env if isinstance(env, (str, Mapping)) else list(env),
             path=path if isinstance(path, (str, os.PathLike)) else list(path),
+            preload=module_names(preload),
             confine=confine,
             backend=backend,
             image=image,

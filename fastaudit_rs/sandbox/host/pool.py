@@ -12,7 +12,7 @@ from ...sessions.arguments import count
 from ..wire import COMMON
 from . import copies
 from .runner import CancelToken, InFlight, Runner, RunRequest
-from .setup import Setup
+from .setup import Setup, module_names
 from .watcher import Steps, Watched, nudge
 from .worker import Worker
 
@@ -93,12 +93,10 @@ class Pool(Runner):
         size: int,
         preload: Iterable[str],
     ) -> None:
-        if isinstance(preload, str):
-            raise TypeError("preload must be names of modules, not str")
         self._run_in = run
         self._size = count("size", size, 1)
         self._directory = setup.config.directory
-        self._workers = Workers(setup, [*COMMON, *map(str, preload)], size)
+        self._workers = Workers(setup, [*COMMON, *module_names(preload)], size)
         self._in_flight = InFlight("the pool")
         self.begin_anew()
         copies.note(self)

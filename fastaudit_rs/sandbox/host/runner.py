@@ -226,6 +226,8 @@ class SandboxConfig:
     limits: Limits
     env: Mapping[str, str]
     path: list[str]
+    #: Names of modules that all of its processes import.
+    preload: list[str]
     #: The directory that counts as its disk.
     base: str
     #: The package `sandlock`, if the kernel holds the policy.

@@ -36,7 +36,7 @@ from .pool import Pool, Workers, WorkerSource
 from .process import fill_standard, names_descriptors
 from .run import run
 from .runner import InFlight, Runner, RunRequest, SandboxConfig
-from .setup import Setup, directories, environment
+from .setup import Setup, directories, environment, module_names
 from .watcher import Steps, Watched, driven
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class Sandbox(Runner):
         env: Variables that it has besides those that all programs need: names, whose values are the
             host's, or a mapping.
         path: Directories of modules that the code finds besides the installed ones.
+        preload: Names of modules that runs and sessions find imported, such as ``"numpy"``. A
+            process that the kernel confines imports them, before the policy is installed.
         parent: The directory in which its own is made: the usual one for temporary files by
             default.
         confine: ``"require"`` refuses to run if the kernel cannot hold the policy; ``"prefer"``
@@ -100,6 +102,7 @@ class Sandbox(Runner):
         *,
         env: Mapping[str, str] | Iterable[str] = (),
         path: Iterable[str | os.PathLike[str]] = (),
+        preload: Iterable[str] = (),
         parent: str | os.PathLike[str] | None = None,
         confine: Literal["require", "prefer", "audit"] = "require",
         backend: Literal["process", "docker"] = "process",
@@ -124,6 +127,8 @@ class Sandbox(Runner):
                     raise ValueError(f"{name} needs backend='process': containers do not ask")
             if log is not None:
                 raise ValueError("log needs backend='process': containers have no log")
+            if preload:
+                raise ValueError("preload needs backend='process': containers are not copied")
         policy._warn_of_missing()
         fill_standard()
         self._on_ask, self._ask_seconds = on_ask, ask_seconds
@@ -131,6 +136,7 @@ class Sandbox(Runner):
         self.limits = limits or Limits()
         self.env = environment(env)
         self.path = directories(path)
+        modules = module_names(preload)
         self._docker = docker = None
         if image is not None:
             from .docker import Docker
@@ -163,6 +169,7 @@ class Sandbox(Runner):
                 limits=self.limits,
                 env=self.env,
                 path=self.path,
+                preload=modules,
                 base=base,
                 kernel=sandlock,
                 in_container=docker is not None,

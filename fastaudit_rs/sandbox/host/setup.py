@@ -159,7 +159,7 @@ class Setup:
         """
         config = self.config
         policy = self._asking if (config.asks if asks is None else asks) else self.policy
-        modules = [*(MODULES if config.asks else ()), *preload]
+        modules = [*(MODULES if config.asks else ()), *preload, *config.preload]
         # The kernel holds that policy whatever is answered.
         most = None if config.kernel is None else self._held
         is_copied = counts is not None
@@ -358,6 +358,12 @@ def _identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def module_names(preload: Iterable[str]) -> list[str]:
+    if isinstance(preload, str):
+        raise TypeError(f"preload must be names of modules, not str: write [{preload!r}]")
+    return list(map(str, preload))
 
 
 def directories(named: Iterable[str | os.PathLike[str]]) -> list[str]:

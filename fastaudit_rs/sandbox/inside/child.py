@@ -91,6 +91,7 @@ def _begin(job: Job) -> dict[str, Any]:
     sys.modules["__main__"] = module
     sys.argv = [job.file, *job.args]
     sys.path[:0] = [os.getcwd(), *job.path]
+    _reseed()
     return names
 
 
@@ -116,7 +117,6 @@ def program(
 
     if job.cwd is not None:
         os.chdir(job.cwd)
-    _reseed()
     ask = None
     if asked is not None:
         from .channel import HostChannel

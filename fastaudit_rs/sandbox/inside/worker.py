@@ -89,7 +89,8 @@ def _copied(children: _Children, control: _socket.socket) -> tuple[_Children, _s
     It says ``copy``, with the connection of the new one, or ``end PROCESS``. What is left of one
     that has ended is a child of this process then, and ends too.
     """
-    own, kept = os.getpid(), list[int]()
+    own, kept, ends = os.getpid(), list[int](), {signal.SIGCHLD}
+    signal.signal(signal.SIGCHLD, lambda *_: children.end(0, kept))
     while True:
         try:
             message, descriptors = receive(control, 1)
@@ -101,12 +102,16 @@ def _copied(children: _Children, control: _socket.socket) -> tuple[_Children, _s
             kept.remove(int(numbers[0]))
             send(control, b"%d" % children.end(0, kept))
             continue
+        # One that is new is not left behind.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ends)
         try:
             number = children.fork()
         except OSError:
             # The host reads that its connection is closed.
             number = -1
         if number == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
             control.close()
             control = _socket.socket(fileno=descriptors[0])
             children = _Children(own)
@@ -115,6 +120,7 @@ def _copied(children: _Children, control: _socket.socket) -> tuple[_Children, _s
         os.close(descriptors[0])
         if number > 0:
             kept.append(number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
 
 
 def _hold(children: _Children, policy: Policy, held: KernelPart) -> None:
