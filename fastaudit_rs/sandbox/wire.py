@@ -11,6 +11,7 @@ The host trusts nothing that it gets: code that has got around its guard can wri
 import _socket
 import array
 import json
+import mmap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -95,11 +96,23 @@ class Malformed(ValueError):
     """A malformed message."""
 
 
-def encode(kind: str, body: bytes = b"", **head: object) -> bytes:
-    return json.dumps({"kind": kind, **head}).encode() + b"\n" + body
+def encode(kind: str, *body: bytes | memoryview, **head: object) -> list[bytes | memoryview]:
+    """A message with its length: its parts, of which long ones are not copied."""
+    line = json.dumps({"kind": kind, **head}).encode() + b"\n"
+    return [LENGTH.pack(len(line) + sum(map(len, body))) + line, *body]
 
 
-def decode(message: bytes | bytearray) -> tuple[dict[str, Any], memoryview]:
+def after(parts: "Sequence[bytes | memoryview]", sent: int) -> list[memoryview]:
+    """What is left of these when so many bytes are sent."""
+    left = []
+    for part in parts:
+        if sent < len(part):
+            left.append(memoryview(part)[sent:])
+        sent = max(sent - len(part), 0)
+    return left
+
+
+def decode(message: bytes | bytearray | mmap.mmap) -> tuple[dict[str, Any], memoryview]:
     end = message.find(b"\n", 0, HEAD)
     if end < 0:
         raise Malformed("a message without a head")

@@ -1,7 +1,7 @@
 """Values as what JSON can hold, with bytes beside it, and back: the forms of `values`."""
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .hashes import check_alike, check_count
@@ -19,9 +19,21 @@ LENGTH = struct.Struct("!Q")
 
 #: The classes of what JSON holds, but for lists and mappings.
 _LEAVES = frozenset((str, int, float, bool, type(None)))
+_TEXT = frozenset((str,))
+
+#: The least number that is longer.
+_GREAT = 1 << (BITS - 1)
 
 #: The key of an object that stands for something else than a mapping.
 _KIND = "$"
+
+
+def _are_leaves(values: Iterable[object]) -> bool:
+    return _LEAVES.issuperset(map(type, values))
+
+
+def _are_texts(values: Iterable[object]) -> bool:
+    return _TEXT.issuperset(map(type, values))
 
 
 class NotData(TypeError):
@@ -64,10 +76,12 @@ class Packer:
             return self._mapping(given, place, depth)
         for base in (list, tuple, set, frozenset):
             if issubclass(kind, base):
-                items = [
-                    self.form(item, f"{place}[{number}]", depth + 1)
-                    for number, item in enumerate(base.__iter__(given))
-                ]
+                items = [*base.__iter__(given)]
+                if not self._has_leaves(items, depth):
+                    items = [
+                        self.form(item, f"{place}[{number}]", depth + 1)
+                        for number, item in enumerate(items)
+                    ]
                 return items if base is list else {_KIND: base.__name__, "items": items}
         found = None if self._other is None else self._other(self, value, place, depth)
         if found is not None:
@@ -82,10 +96,26 @@ class Packer:
         self.blobs.append(data)
         return len(self.blobs) - 1
 
+    def _has_leaves(self, items: list[Any], depth: int) -> bool:
+        """True if JSON holds all of them as they are; they are counted then."""
+        kinds = {*map(type, items)}
+        is_held = kinds <= _LEAVES and self.count + len(items) <= VALUES
+        if not is_held or depth + 1 > DEPTH - 10:
+            return False
+        numbers = [item for item in items if type(item) is int] if len(kinds) > 1 else items
+        if int in kinds and not -_GREAT < min(numbers) <= max(numbers) < _GREAT:
+            return False
+        self.count += len(items)
+        return True
+
     def _mapping(self, value: Any, place: str, depth: int) -> Any:
+        copy = dict.copy(value)
+        has_texts = _are_texts(copy) and _KIND not in copy
+        if has_texts and self._has_leaves([*copy.values()], depth):
+            return copy
         items = [
             (key, self.form(item, f"{place}[{_shown(key)}]", depth + 1))
-            for key, item in dict.items(value)
+            for key, item in copy.items()
         ]
         if all(type(key) is str and key != _KIND for key, _ in items):
             return dict(items)
@@ -123,7 +153,7 @@ class Unpacker:
     def value(self, form: Any) -> Any:
         """Return the value of a form; malformed ones raise any of the usual errors."""
         if type(form) is list:
-            return [self.value(item) for item in form]
+            return form if _are_leaves(form) else [self.value(item) for item in form]
         if type(form) is not dict:
             if type(form) not in _LEAVES:
                 # Code in this process has replaced what reads JSON.
@@ -131,9 +161,13 @@ class Unpacker:
             return form
         kind = form.get(_KIND)
         if kind is None:
-            if any(type(key) is not str for key in form):
+            if not _are_texts(form):
                 raise ValueError("a message with an object")
-            return {key: self.value(item) for key, item in form.items()}
+            return (
+                form
+                if _are_leaves(form.values())
+                else {key: self.value(item) for key, item in form.items()}
+            )
         if kind == "dict":
             keys = self.keys(form["keys"])
             return dict(zip(keys, map(self.value, form["items"]), strict=True))

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import os
 import threading
 import time
 
@@ -267,3 +268,13 @@ class TestEnds:
             assert running(of(sandbox))
             del session
             assert gone(of(sandbox))
+
+
+@pytest.mark.parametrize("size", [0, 16_000, 17_000, 300_000, (2 << 20) + 1, 9 << 20])
+def test_values_of_each_size(session, size):
+    """Long messages are read and sent in other ways than short ones."""
+    data = os.urandom(size)
+    ran = session.run("data[::-1], len(data)", variables={"data": data})
+    assert ran.value == (data[::-1], size)
+    assert session.run("echo(data) == data", tools={"echo": lambda data: data}).value is True
+    assert session.get("data") == data

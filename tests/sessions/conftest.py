@@ -35,6 +35,7 @@ def make(place, directory):
     """Make a session whose code may write below its directory."""
     if place == "sandbox":
         pytest.importorskip("sandlock")
+    sandboxes = {}
     with contextlib.ExitStack() as stack:
 
         def make(**options):
@@ -42,8 +43,11 @@ def make(place, directory):
                 options.setdefault("directory", directory)
                 one = Policy(write=[str(directory)], packages=["numpy", "pandas"])
             else:
-                limits = {"output": options.pop("output")} if "output" in options else {}
-                one = stack.enter_context(Sandbox(limits=Limits(**limits)))
+                output = options.pop("output", "10M")
+                if output not in sandboxes:
+                    limits = Limits(output=output)
+                    sandboxes[output] = stack.enter_context(Sandbox(limits=limits))
+                one = sandboxes[output]
             return stack.enter_context(one.session(**options))
 
         yield make

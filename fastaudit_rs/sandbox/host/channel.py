@@ -1,18 +1,35 @@
 """The connection of a host to a session's process: nothing that comes from there is trusted."""
 
+import itertools
+import mmap
 import socket
 import threading
 from array import array
 from collections import deque
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from ...sessions.forms import LENGTH
-from ..wire import MESSAGE, framed
+from ..wire import MESSAGE, after, framed
 
-PIECE = 1 << 18
+#: The bytes that are read at once, unless the message is known to be longer.
+PIECE = 1 << 14
+
+#: The bytes of a message from which on it is a great one.
+GREAT = 2 << 20
+
+#: The parts that are sent at once.
+PARTS = 16
 
 
 class Broken(Exception):
     """The other side is gone, or sends something that is no message."""
+
+
+Message: TypeAlias = bytes | bytearray | mmap.mmap
+
+#: The error where the other side is gone.
+GONE = "it closed its connection to the host"
 
 
 class Channel:
@@ -22,9 +39,11 @@ class Channel:
         connection.setblocking(False)
         self._connection = connection
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[memoryview, socket.socket | None]] = deque()
+        self._waiting: deque[tuple[bytes | memoryview, socket.socket | None]] = deque()
         self._unread = 0
         self._found = bytearray()
+        #: A long message, and what is to be read of it.
+        self._long: tuple[Message, memoryview] | None = None
 
     def fileno(self) -> int:
         return self._connection.fileno()
@@ -33,32 +52,35 @@ class Channel:
         """The number of bytes that there was no room for yet."""
         return self._unread
 
-    def send(self, message: bytes, passed: socket.socket | None = None) -> None:
-        """Send a message when there is room, from any thread.
+    def send(
+        self, message: Sequence[bytes | memoryview], passed: socket.socket | None = None
+    ) -> None:
+        """Send the parts of a message when there is room, from any thread.
 
         `passed` goes with an empty one behind it, and is closed here.
         """
-        # A short one goes by one call; a long one is not copied.
-        is_short = len(message) < PIECE
-        parts = [framed(message)] if is_short else [LENGTH.pack(len(message)), message]
         with self._lock:
-            self._waiting.extend((memoryview(part), None) for part in parts)
+            self._waiting.extend((part, None) for part in message if part)
+            self._unread += sum(map(len, message))
             if passed is not None:
-                parts.append(framed(b""))
-                self._waiting.append((memoryview(parts[-1]), passed))
-            self._unread += sum(map(len, parts))
+                empty = framed(b"")
+                self._waiting.append((empty, passed))
+                self._unread += len(empty)
         self.flush()
 
     def flush(self) -> bool:
         """Send as much as there is room for; reading tells of errors. True if more waits."""
         with self._lock:
             while self._waiting:
-                data, passed = self._waiting[0]
-                rights = []
+                passed = self._waiting[0][1]
+                parts, rights = [self._waiting[0][0]], []
                 if passed is not None:
                     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [passed.fileno()]))]
+                else:
+                    waiting = itertools.islice(self._waiting, 1, PARTS)
+                    parts += [part for part, _ in itertools.takewhile(_is_data, waiting)]
                 try:
-                    sent = self._connection.sendmsg([data], rights, socket.MSG_DONTWAIT)
+                    sent = self._connection.sendmsg(parts, rights, socket.MSG_DONTWAIT)
                 except BlockingIOError:
                     return True
                 except OSError:
@@ -67,35 +89,54 @@ class Channel:
                 self._unread -= sent
                 if passed is not None:
                     passed.close()
-                if sent < len(data):
-                    self._waiting[0] = data[sent:], None
-                else:
+                for _ in parts:
                     self._waiting.popleft()
+                self._waiting.extendleft((part, None) for part in reversed(after(parts, sent)))
             return False
 
-    def messages(self) -> list[bytes]:
+    def messages(self) -> list[Message]:
         """Read what there is, and take the whole messages from its beginning."""
         try:
+            if self._long is not None:
+                return self._more()
             data = self._connection.recv(PIECE, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return []
         except OSError as error:
             raise Broken(str(error)) from None
         if not data:
-            raise Broken("it closed its connection to the host")
+            raise Broken(GONE)
         self._found += data
-        found, at = [], 0
+        found: list[Message] = []
+        at = 0
         while len(self._found) - at >= LENGTH.size:
             length = LENGTH.unpack_from(self._found, at)[0]
             if length > MESSAGE:
                 raise Broken(f"it announced a message of {length} bytes")
-            end = at + LENGTH.size + length
+            begin, end = at + LENGTH.size, at + LENGTH.size + length
             if len(self._found) < end:
+                if length > PIECE:
+                    # A great one takes memory as it comes; memory that was used is faster.
+                    whole = bytearray(length) if length <= GREAT else mmap.mmap(-1, length)
+                    there = len(self._found) - begin
+                    view = memoryview(whole)
+                    view[:there] = memoryview(self._found)[begin:]
+                    self._long, at = (whole, view[there:]), len(self._found)
                 break
-            found.append(bytes(memoryview(self._found)[at + LENGTH.size : end]))
+            found.append(bytes(memoryview(self._found)[begin:end]))
             at = end
         del self._found[:at]
         return found
+
+    def _more(self) -> list[Message]:
+        """Read more of a long message; return it once it is whole."""
+        assert self._long is not None
+        whole, rest = self._long
+        read = self._connection.recv_into(rest, 0, socket.MSG_DONTWAIT)
+        if not read:
+            raise Broken(GONE)
+        self._long = (whole, rest[read:]) if read < len(rest) else None
+        return [whole] if self._long is None else []
 
     def forget(self) -> None:
         """Close what a copy of the host has of it, of which another thread may have the lock."""
@@ -113,3 +154,7 @@ class Channel:
             _, passed = self._waiting.popleft()
             if passed is not None:
                 passed.close()
+
+
+def _is_data(waiting: tuple[bytes | memoryview, socket.socket | None]) -> bool:
+    return waiting[1] is None

@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -244,7 +244,7 @@ class Exchanges:
     def watched(
         self,
         exchange: Exchange,
-        message: bytes,
+        message: Sequence[bytes | memoryview],
         place: socket.socket | None = None,
         cancelled: threading.Event | None = None,
     ) -> Steps[None]:

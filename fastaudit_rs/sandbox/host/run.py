@@ -26,7 +26,7 @@ from ...sessions.tool_values import Budget
 from ..limits import keep
 from ..wire import DENIALS, REPORT, Job, Malformed, decode
 from .calls import Ask, Calls
-from .channel import Broken
+from .channel import Broken, Message
 from .decisions import Decisions
 from .egress.asking import HostQuestions
 from .files import Disk
@@ -71,7 +71,7 @@ class ProcessWatch(ABC):
         self.killed_by: str | None = None
         #: The reason, if the process sent what is no message.
         self.broken = ""
-        self._heard_last: deque[bytes] = deque()
+        self._heard_last: deque[Message] = deque()
         #: A function of the host that the code waits for.
         self._call: Callable[[], None] | None = None
         self._error: BaseException | None = None

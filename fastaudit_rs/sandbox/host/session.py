@@ -374,7 +374,9 @@ class SandboxSession(Session):
                     place, copy = process.copied(exchange.number), process.copies[-1]
                 step = encode(
                     "step",
-                    b"".join((request.variables, given or b"", code)),
+                    request.variables,
+                    given or b"",
+                    code,
                     stdin=None if given is None else len(given),
                     number=exchange.number,
                     code=len(code),

@@ -8,12 +8,12 @@ import select
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from ...sessions.forms import LENGTH
-from ..wire import decode, encode, framed, receive
+from ..wire import after, decode, encode, receive
 
 #: The seconds after which a thread that waits for another one looks for interrupts.
 LOOK = 0.05
@@ -96,11 +96,11 @@ class HostChannel:
             if self.interruptible:
                 raise KeyboardInterrupt
 
-    def send(self, kind: str, body: bytes = b"", **head: object) -> None:
-        message = memoryview(framed(encode(kind, body, **head)))
+    def send(self, kind: str, *body: bytes | memoryview, **head: object) -> None:
+        parts: Sequence[bytes | memoryview] = encode(kind, *body, **head)
         with self._shielded(), self._sending:
-            while message:
-                message = message[os.write(self.fileno(), message) :]
+            while parts:
+                parts = after(parts, os.writev(self.fileno(), parts))
 
     def has_command(self) -> bool:
         """Tell whether a command of the host is there; True where none will come."""

@@ -192,7 +192,8 @@ class _Steps:
         value = outcome.value or b""
         self._channel.send(
             "done",
-            shown + value,
+            shown,
+            value,
             number=number,
             status=outcome.status,
             error=None if outcome.error is None else asdict(outcome.error),
