@@ -157,7 +157,7 @@ class TestLimits:
         ("limit", "to", "code"),
         [
             pytest.param("memory", "200M", code, marks=[MEMORY, pytest.mark.slow])
-            for code in ("x = bytearray(10**9)", "x = []\nwhile True: x.append(bytearray(10**6))")
+            for code in ("x = b'x' * (500 << 20)", "x = []\nwhile True: x.append(bytearray(10**6))")
         ]
         + [
             pytest.param("wall_seconds", 0.5, SLEEP, marks=[WALL, pytest.mark.slow]),

@@ -310,11 +310,9 @@ class StartedWorker(Worker):
         # Each copy is in a group of its own, which counts its memory.
         held = {"memory"} if self._counts is not None else self._join(pid)
         counted = limits.memory is None or "memory" in held
-        own = _rlimits(limits, memory=not counted, others=not is_confined)
+        own = _rlimits(limits, is_counted=counted, others=not is_confined)
         if self._counts is not None:
             self._counts.first = pid
-            if limits.memory is not None:
-                own[resource.RLIMIT_DATA] = RESERVED * int(limits.memory)
         own_network = older.has_own_network(pid)
         return KernelPart(is_confined, counted, own, _landlock.version(), own_network)
 
@@ -346,11 +344,14 @@ class StartedWorker(Worker):
         return ended
 
 
-def _rlimits(limits: Limits, *, memory: bool, others: bool) -> dict[int, int]:
-    """The limits of each process (setrlimit(2)) by their numbers, where nothing else holds them."""
+def _rlimits(limits: Limits, *, is_counted: bool, others: bool) -> dict[int, int]:
+    """The limits of each process (setrlimit(2)) by their numbers, where nothing else holds them.
+
+    Where the memory that is used is counted, more may be reserved.
+    """
     found = {}
-    if memory and limits.memory is not None:
-        found[resource.RLIMIT_DATA] = int(limits.memory)
+    if limits.memory is not None:
+        found[resource.RLIMIT_DATA] = int(limits.memory) * (RESERVED if is_counted else 1)
     if not others:
         return found
     if limits.open_files is not None:

@@ -182,7 +182,10 @@ class Setup:
             connects = Connects(self._carrier())
         counted = limits
         if is_copied:
-            counted = replace(limits, memory=None, cpu_percent=None, processes=ANY)
+            counted = replace(limits, cpu_percent=None, processes=ANY)
+        if cgroup.are_there():
+            # Its group counts memory, so that the kernel need not ask about each mmap(2).
+            counted = replace(counted, memory=None)
         options = self._options(counted)
         confinement = Confinement(options, metadata, is_alone, connects, signals, counts)
         worker = StartedWorker(replace(config, limits=limits), confinement, task)
