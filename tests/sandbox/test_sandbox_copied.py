@@ -1,5 +1,6 @@
 """Sessions of one sandbox are copies of one process, and know nothing of each other."""
 
+import operator
 import os
 import signal
 import subprocess
@@ -66,6 +67,30 @@ def test_they_are_opened_without_starting_a_process(sandbox):
         each.close()
     # The next one would be copied from it.
     assert until(lambda: len(running(of(sandbox))) == 1, 2)
+
+
+@pytest.mark.nightly
+def test_a_thousand(sandbox):
+    """Opened, used and closed one after the other, and 300 at once: nothing of them is left."""
+
+    def left():
+        groups = [path for place in cgroup._places() for path in place.path.glob("fastaudit-rs-*")]
+        return len(os.listdir("/proc/self/fd")), len(running(of(sandbox))), len(groups)
+
+    with sandbox.session() as session:
+        session.run("1")
+    before = left()
+    for number in range(1000):
+        with sandbox.session() as session:
+            assert session.run("n + 1", variables={"n": number}).value == number + 1
+    assert until(lambda: all(map(operator.le, left(), before))), (left(), before)
+    sessions = [sandbox.session() for _ in range(300)]
+    assert all(session.run("1 + 1").value == 2 for session in sessions)
+    for session in sessions:
+        session.close()
+    # Those that the others were copied from end when the next one is opened.
+    sandbox.session().close()
+    assert until(lambda: all(map(operator.le, left(), before))), (left(), before)
 
 
 def test_many_at_once(sandbox):

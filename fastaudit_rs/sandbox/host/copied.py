@@ -45,11 +45,15 @@ class Original:
     def is_alive(self) -> bool:
         return self._worker.is_alive
 
+    def take(self) -> None:
+        """Count a copy, which is made then."""
+        with self._lock:
+            self.copies += 1
+
     def copy(self, connection: socket.socket) -> None:
         """Have a copy made, which has this connection."""
         with self._lock:
             send(self._worker.control, b"copy", [connection.fileno()])
-            self.copies += 1
 
     def end(self, copy: int | None) -> None:
         """End a copy, and what is left of it."""
@@ -68,7 +72,7 @@ class Original:
 
 
 class CopiedWorker(Worker):
-    """A copy; so many processes of ours (`own`) do not count as the code's."""
+    """A copy of one that was taken; so many processes of ours (`own`) are none of the code's."""
 
     def __init__(self, original: Original, limits: Limits, own: int) -> None:
         super().__init__(limits, is_confined=True)
@@ -81,7 +85,7 @@ class CopiedWorker(Worker):
             with theirs:
                 original.copy(theirs)
         except OSError as error:
-            self.control.close()
+            self.end()
             raise SandboxError(f"the process of the sandbox has ended: {error}") from error
         wait_no_longer(self.control)
         try:

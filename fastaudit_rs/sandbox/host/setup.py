@@ -134,12 +134,13 @@ class Setup:
             if original is None:
                 counts = Counts()
                 original = Original(self.start(SESSION, asks=asks, counts=counts), counts)
-                self._drop_unused()
                 self._originals.append((key, original))
+            original.take()
+            self._drop_unused()
         return CopiedWorker(original, limits, copies)
 
     def _drop_unused(self) -> None:
-        """End the originals of other states, once they have no copies."""
+        """End the originals without copies: there is one that has some."""
         for one in list(self._originals):
             if not one[1].copies:
                 self._originals.remove(one)
