@@ -9,7 +9,8 @@ use std::path::Path;
 use criterion::{BenchmarkId, Criterion, criterion_main};
 use fastaudit_rs::policy::events;
 use fastaudit_rs::policy::files::path::{Base, resolve};
-use fastaudit_rs::policy::{Name, Operation, Os, Policy, Roots, Target};
+use fastaudit_rs::policy::files::places::PRESET;
+use fastaudit_rs::policy::{Blocked, Name, Operation, Os, Policy, Protected, Roots, Target};
 use tempfile::TempDir;
 
 fn bytes(path: &Path) -> &[u8] {
@@ -78,10 +79,34 @@ fn roots(criterion: &mut Criterion) {
     group.finish();
 }
 
-mod groups {
-    use super::{check, lookup, roots};
+/// Names that are kept from writing, and blocked places: neither depends on how many there are.
+fn names(criterion: &mut Criterion) {
+    let mut protected = Protected::default();
+    for name in PRESET {
+        protected.add(name);
+    }
+    for depth in [5, 100] {
+        let path = "/directory".repeat(depth);
+        criterion.bench_function(&format!("protected names, depth {depth}"), |bencher| {
+            bencher.iter(|| protected.holds(black_box(path.as_bytes())));
+        });
+    }
+    for count in [1, 10_000] {
+        let mut blocked = Blocked::default();
+        for number in 0..count {
+            let place = format!("/srv/place{number}");
+            blocked.add(&resolve(&Os, place.as_bytes(), Base::CurrentDir).unwrap());
+        }
+        criterion.bench_function(&format!("blocked places, {count}"), |bencher| {
+            bencher.iter(|| blocked.holds(black_box(b"/home/user/project/out/file")));
+        });
+    }
+}
 
-    criterion::criterion_group!(benches, lookup, check, roots);
+mod groups {
+    use super::{check, lookup, names, roots};
+
+    criterion::criterion_group!(benches, lookup, check, roots, names);
 }
 
 criterion_main!(groups::benches);

@@ -5,6 +5,7 @@ process or in one of theirs: what they do not hold is not their row's concern.
 """
 
 import argparse
+import shutil
 import subprocess
 import sys
 import time
@@ -65,6 +66,42 @@ def by_sandlock(code: str) -> None:
     check(done.stdout.decode())
 
 
+def by_bubblewrap(code: str) -> None:
+    """`bwrap` alone: namespaces, and files to read."""
+    confined = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all"]
+    command = [*confined, *COMMAND, printed(code)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    check(done.stdout)
+
+
+#: A warm interpreter that runs each line in a fork, and holds nothing: the floor.
+FORKS = """
+import os, sys
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        os.write(1, b"%d\\n" % eval(line))
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def forks(stack: ExitStack, before: str) -> Callable[[str], None]:
+    """What runs an expression in a fork of a process that has run this code before."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([*COMMAND, before + FORKS], stdin=pipe, stdout=pipe, text=True)
+    stack.enter_context(process)
+    stack.callback(process.kill)
+
+    def run(expression: str) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(f"{expression}\n")
+        process.stdin.flush()
+        check(process.stdout.readline())
+
+    return run
+
+
 def by_a_new_sandbox(code: str) -> None:
     """A sandbox that is made, used once and closed."""
     with Sandbox(POLICY) as sandbox:
@@ -83,15 +120,18 @@ def rows(stack: ExitStack) -> dict[str, tuple[str, Row]]:
     sandbox = stack.enter_context(Sandbox(POLICY, Limits(memory="2G")))
     pool = stack.enter_context(sandbox.pool(THREADS, preload=["numpy"]))
     monty = stack.enter_context(pydantic_monty.Monty(min_processes=THREADS))
+    plain_forks, forks_with_numpy = forks(stack, ""), forks(stack, "import numpy")
 
     def by_monty() -> None:
         with monty.checkout() as session:
             check(session.feed_run(SNIPPET))
 
-    return {
+    found = {
         "a bare interpreter's start": ("", interpreter),
+        "a fork of a warm interpreter": ("plain", lambda: plain_forks(SNIPPET)),
         "`subprocess.run`": ("plain", lambda: by_subprocess(SNIPPET)),
         "`sandlock` alone": ("plain", lambda: by_sandlock(SNIPPET)),
+        "`bwrap` alone": ("plain", lambda: by_bubblewrap(SNIPPET)),
         "`Sandbox`: made, run, closed": ("plain", lambda: by_a_new_sandbox(SNIPPET)),
         "`Sandbox.run`, after the first": (
             "plain",
@@ -102,12 +142,19 @@ def rows(stack: ExitStack) -> dict[str, tuple[str, Row]]:
         "`smolagents`, in this process": ("plain", lambda: by_smolagents(SNIPPET)),
         "`subprocess.run`, numpy": ("numpy", lambda: by_subprocess(WITH_NUMPY)),
         "`sandlock` alone, numpy": ("numpy", lambda: by_sandlock(WITH_NUMPY)),
+        "a fork of a warm interpreter, numpy": (
+            "numpy",
+            lambda: forks_with_numpy(WITH_NUMPY.split("\n")[-1]),
+        ),
         "`sandbox.pool`, numpy preloaded": (
             "numpy",
             lambda: check(pool.run(WITH_NUMPY, value=True).value),
         ),
         "`smolagents`, numpy, in this process": ("numpy", lambda: by_smolagents(WITH_NUMPY)),
     }
+    if shutil.which("bwrap") is None:
+        del found["`bwrap` alone"]
+    return found
 
 
 #: The rows whose snippets a second are counted.

@@ -30,9 +30,12 @@ LOOP = f"for _ in range({CALLS}):\n    last = double(21)\nlast"
 SERVER = "import sys\nfor line in sys.stdin: print(eval(line), flush=True)"
 #: 1 MB.
 ARRAY = numpy.arange(1 << 17, dtype="f8")
+BYTES = bytes(ARRAY.data)
 
 #: What is measured, and where.
 STEPS, CALL, FIRST, ARRAYS = "a step", "a tool's call", "the first step", "1 MB array in and out"
+NO_UNDO, FURTHER = "a step without `undo`", "a further session, and a step"
+BYTES_IN, BYTES_OUT = "1 MB of bytes in", "1 MB of bytes out"
 HERE, SANDBOX, SMOLAGENTS = "`policy.session()`", "`sandbox.session()`", "`smolagents`"
 MONTY, PLAIN = "`pydantic-monty`", "plain Python"
 Key = tuple[str, str]
@@ -64,6 +67,12 @@ def first_in_a_sandbox() -> None:
         check(session.run(STEP).value, ANSWER)
 
 
+def further(box: Sandbox) -> None:
+    """Another session of a sandbox, for one step."""
+    with box.session() as session:
+        check(session.run(STEP).value, ANSWER)
+
+
 def first_of_smolagents() -> None:
     """An interpreter of Python in Python, for one step."""
     check(smolagents()(STEP).output, ANSWER)
@@ -90,6 +99,9 @@ def rows(stack: ExitStack) -> dict[Key, Row]:
     here = stack.enter_context(POLICY.session(tools=tools))
     sandbox = stack.enter_context(Sandbox(POLICY, limits))
     inside = stack.enter_context(sandbox.session(tools=tools, calls=10**9))
+    plain = stack.enter_context(sandbox.session(undo_depth=0))
+    for session in (here, plain):
+        session.run("pass", variables={"data": BYTES})
     monty = stack.enter_context(pydantic_monty.Monty(min_processes=2))
     checkout = stack.enter_context(monty.checkout())
     smol = smolagents()
@@ -124,6 +136,7 @@ def rows(stack: ExitStack) -> dict[Key, Row]:
     return {
         (STEPS, HERE): (50, 1, lambda: check(here.run(STEP).value, ANSWER)),
         (STEPS, SANDBOX): (20, 1, lambda: check(inside.run(STEP).value, ANSWER)),
+        (NO_UNDO, SANDBOX): (20, 1, lambda: check(plain.run(STEP).value, ANSWER)),
         (STEPS, SMOLAGENTS): (20, 1, lambda: check(smol(STEP).output, ANSWER)),
         (STEPS, MONTY): (50, 1, monty_step),
         (STEPS, PLAIN): (50, 1, ask_process),
@@ -136,6 +149,12 @@ def rows(stack: ExitStack) -> dict[Key, Row]:
         (FIRST, SANDBOX): (1, 1, first_in_a_sandbox),
         (FIRST, SMOLAGENTS): (5, 1, first_of_smolagents),
         (FIRST, PLAIN): (2, 1, first_process),
+        (FURTHER, HERE): (5, 1, first_here),
+        (FURTHER, SANDBOX): (5, 1, lambda: further(sandbox)),
+        (BYTES_IN, HERE): (10, 1, lambda: here.run("pass", variables={"data": BYTES})),
+        (BYTES_IN, SANDBOX): (10, 1, lambda: plain.run("pass", variables={"data": BYTES})),
+        (BYTES_OUT, HERE): (10, 1, lambda: check(len(here.get("data")), len(BYTES))),
+        (BYTES_OUT, SANDBOX): (10, 1, lambda: check(len(plain.get("data")), len(BYTES))),
         (ARRAYS, HERE): (10, 1, lambda: array(here)),
         (ARRAYS, SANDBOX): (5, 1, lambda: array(inside)),
     }

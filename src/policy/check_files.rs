@@ -6,7 +6,7 @@ use crate::policy::files::current;
 use crate::policy::files::descriptors;
 use crate::policy::files::descriptors::is_standing_device;
 use crate::policy::files::fs::{DescriptorPlace, FileSystem};
-use crate::policy::files::path::{self, Base, Name, Resolved, Target, is_unnamed, parent};
+use crate::policy::files::path::{self, Base, Found, Name, Resolved, Target, is_unnamed, parent};
 use crate::policy::sql::{self, Database, UriTarget};
 
 impl Policy {
@@ -87,34 +87,39 @@ impl Policy {
         if self.blocked.is_empty() && self.protected.is_empty() {
             return Ok(());
         }
-        self.restrict_names(fs, path, base, moves)
+        let found = path::find(fs, path, base).ok_or(Why::Unapproved)?;
+        self.restrict_found(fs, path, base, &found, moves)
     }
 
+    /// The same, where it is known to what the path leads.
     #[inline(never)]
-    fn restrict_names(
+    fn restrict_found(
         &self,
         fs: &impl FileSystem,
         path: &[u8],
         base: Base,
+        found: &Found,
         moves: bool,
     ) -> Verdict {
-        let (Some(landing), Some(dir)) = (path::resolve(fs, path, base), parent(fs, path, base))
-        else {
-            return Err(Why::Unapproved);
+        if self.blocked.is_empty() && self.protected.is_empty() {
+            return Ok(());
+        }
+        let landing = found.landing.as_bytes();
+        // A name that is no link is the entry itself.
+        let other = match found.is_direct {
+            true => None,
+            false => Some(path::entry(fs, path, base).ok_or(Why::Unapproved)?),
         };
-        let entry = match path::split(path).1 {
-            name if is_unnamed(name) => landing.as_bytes().into(),
-            name => dir.join(name),
-        };
-        let places = [&entry[..], landing.as_bytes()];
-        if places.iter().any(|place| self.blocked.holds(place))
-            || (moves && self.blocked.is_below(&entry))
+        let entry = other.as_deref().unwrap_or(landing);
+        let places = || [Some(landing), other.as_deref()].into_iter().flatten();
+        if places().any(|place| self.blocked.holds(place))
+            || (moves && self.blocked.is_below(entry))
         {
             return Err(Why::Blocked);
         }
-        if places.iter().any(|place| self.protected.holds(place))
-            || (moves && self.protected.may_be_below(&entry))
-            || self.protected.holds_by_link(fs, landing.as_bytes())
+        if places().any(|place| self.protected.holds(place))
+            || (moves && self.protected.may_be_below(entry))
+            || self.protected.holds_by_link(fs, landing)
         {
             return Err(Why::Protected);
         }
@@ -127,9 +132,10 @@ impl Policy {
             Name::Descriptor(_) => return Ok(()),
             Name::Unreadable => return Err(Why::Unapproved),
         };
-        let landing = path::resolve(fs, path, target.base).ok_or(Why::Unapproved)?;
-        if self.contains_file(fs, &landing) {
-            return self.restrict(fs, path, target.base, false);
+        let found = path::find(fs, path, target.base).ok_or(Why::Unapproved)?;
+        let landing = &found.landing;
+        if self.contains_file(fs, landing) {
+            return self.restrict_found(fs, path, target.base, &found, false);
         }
         let entry = parent(fs, path, target.base).map(|dir| dir.join(path::split(path).1));
         if entry.is_some_and(|entry| is_standing_device(fs, &entry, appends)) {
@@ -142,7 +148,7 @@ impl Policy {
         let is_root = (self.roots.has(fs, path_of_root) || self.temporary.hold(path_of_root))
             && fs.is_dir(path_of_root);
         allow_if(is_root, Why::Unapproved)?;
-        self.restrict(fs, path, target.base, false)
+        self.restrict_found(fs, path, target.base, &found, false)
     }
 
     pub(super) fn read(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {

@@ -123,11 +123,21 @@ pub fn entry(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<PathBuf> {
 /// Resolves a path. `None` if it cannot be known where it leads: a NUL inside, a current directory
 /// or base that is gone, or a system that would not say.
 pub fn resolve(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Resolved> {
-    resolve_and_look(fs, path, base).map(|(landing, _)| landing)
+    find(fs, path, base).map(|found| found.landing)
 }
 
-/// The same, and whether it was seen to be there; if not, nobody looked, or it is not.
-pub fn resolve_and_look(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<(Resolved, bool)> {
+/// The place that a path leads to.
+#[derive(Debug)]
+pub struct Found {
+    pub landing: Resolved,
+    /// It was seen to be there; if not, nobody looked, or it is not.
+    pub is_there: bool,
+    /// No link was on the way: the entry that the path names is the landing.
+    pub is_direct: bool,
+}
+
+/// Resolves a path as `resolve` does, and tells what was seen on the way.
+pub fn find(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Found> {
     let start = if path.starts_with(b"/") {
         PathBuf::from_slice(b"/")
     } else {
@@ -154,11 +164,11 @@ pub fn resolve_beside(fs: &impl FileSystem, path: &[u8], dir: &Resolved) -> Opti
     if path.starts_with(b"/") {
         return resolve(fs, path, Base::CurrentDir);
     }
-    resolve_from(fs, path, dir.0.clone()).map(|(landing, _)| landing)
+    resolve_from(fs, path, dir.0.clone()).map(|found| found.landing)
 }
 
 #[inline]
-fn resolve_from(fs: &impl FileSystem, path: &[u8], start: PathBuf) -> Option<(Resolved, bool)> {
+fn resolve_from(fs: &impl FileSystem, path: &[u8], start: PathBuf) -> Option<Found> {
     if memchr(0, path).is_some() {
         return None;
     }
@@ -175,9 +185,10 @@ fn resolve_from(fs: &impl FileSystem, path: &[u8], start: PathBuf) -> Option<(Re
         // As far as it is there no component is a link, so `..` is the one before it.
         let plain = Resolved(without_dots(whole));
         debug_assert_eq!(walk(fs, start, path), Some(plain.clone()));
-        return Some((plain, found == Passes::Whole));
+        return Some(Found { landing: plain, is_there: found == Passes::Whole, is_direct: true });
     }
-    walk(fs, start, path).map(|landing| (landing, false))
+    let landing = walk(fs, start, path)?;
+    Some(Found { landing, is_there: false, is_direct: false })
 }
 
 fn has_dot_dot(path: &[u8]) -> bool {

@@ -4,21 +4,45 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-use ahash::AHashSet;
+use ahash::{AHashMap, AHashSet};
 use arc_swap::ArcSwap;
-use memchr::memchr_iter;
+use memchr::{memchr, memchr_iter};
 
 use crate::policy::files::fs::{FileSystem, PathBuf};
 use crate::policy::files::path::{Resolved, is_within};
 use crate::policy::packages::Packages;
 
-/// A set of approved directories. Containment is by path component and costs the same for one
-/// root as for a thousand: it looks up the path's ancestors, not the roots.
-#[derive(Clone, Debug, Default)]
-pub struct Roots {
-    fixed: AHashSet<PathBuf>,
+/// A set of directories. Containment is by path component and costs the same for one as for a
+/// thousand: it looks up the path's ancestors, not the directories.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Directories {
+    all: AHashSet<PathBuf>,
     /// The length of the longest of them: a longer ancestor of a path is none.
     longest: usize,
+}
+
+impl Directories {
+    fn insert(&mut self, directory: &[u8]) {
+        self.longest = self.longest.max(directory.len());
+        self.all.insert(PathBuf::from_slice(directory));
+    }
+
+    /// Returns whether the path is one of them or lies below one.
+    fn contain(&self, path: &[u8]) -> bool {
+        !self.all.is_empty()
+            && (self.all.contains(&b"/"[..])
+                || self.all.contains(path)
+                || memchr_iter(b'/', path)
+                    .skip(1)
+                    .take_while(|&end| end <= self.longest)
+                    .any(|end| self.all.contains(&path[..end])))
+    }
+}
+
+/// A set of approved directories.
+#[derive(Clone, Debug, Default)]
+pub struct Roots {
+    fixed: Directories,
     follows_current_dir: bool,
 }
 
@@ -29,22 +53,18 @@ impl Roots {
 
     pub fn everywhere() -> Self {
         let mut roots = Self::new();
-        roots.insert(b"/");
+        roots.fixed.insert(b"/");
         roots
     }
 
     pub fn add(&mut self, root: &Resolved) {
-        self.insert(root.as_bytes());
-    }
-
-    fn insert(&mut self, root: &[u8]) {
-        self.longest = self.longest.max(root.len());
-        self.fixed.insert(PathBuf::from_slice(root));
+        self.fixed.insert(root.as_bytes());
     }
 
     pub fn extend(&mut self, more: &Self) {
-        self.longest = self.longest.max(more.longest);
-        self.fixed.extend(more.fixed.iter().cloned());
+        for root in &more.fixed.all {
+            self.fixed.insert(root);
+        }
         self.follows_current_dir |= more.follows_current_dir;
     }
 
@@ -54,7 +74,7 @@ impl Roots {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.fixed.is_empty() && !self.follows_current_dir
+        self.fixed.all.is_empty() && !self.follows_current_dir
     }
 
     /// Returns whether the path is a root or lies below one.
@@ -63,48 +83,38 @@ impl Roots {
     }
 
     pub(crate) fn contain_path(&self, fs: &impl FileSystem, path: &[u8]) -> bool {
-        self.fixed_contain(path)
+        self.fixed.contain(path)
             || (self.follows_current_dir
                 && fs.current_dir().is_some_and(|dir| is_within(path, &dir)))
     }
 
     pub fn has(&self, fs: &impl FileSystem, path: &[u8]) -> bool {
-        self.fixed.contains(path)
+        self.fixed.all.contains(path)
             || (self.follows_current_dir && fs.current_dir().is_some_and(|dir| dir[..] == *path))
-    }
-
-    fn fixed_contain(&self, path: &[u8]) -> bool {
-        !self.fixed.is_empty()
-            && (self.fixed.contains(&b"/"[..])
-                || self.fixed.contains(path)
-                || memchr_iter(b'/', path)
-                    .skip(1)
-                    .take_while(|&end| end <= self.longest)
-                    .any(|end| self.fixed.contains(&path[..end])))
     }
 }
 
 /// Paths that no root opens, for reading and writing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Blocked(Vec<Vec<u8>>);
+pub struct Blocked(Directories);
 
 impl Blocked {
     /// Blocks a path and everything below it.
     pub fn add(&mut self, path: &Resolved) {
-        self.0.push(path.as_bytes().to_vec());
+        self.0.insert(path.as_bytes());
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.all.is_empty()
     }
 
     pub fn holds(&self, path: &[u8]) -> bool {
-        self.0.iter().any(|blocked| is_within(path, blocked))
+        self.0.contain(path)
     }
 
     /// Returns whether a blocked path lies at or below this one: moving this one would move it.
     pub fn is_below(&self, path: &[u8]) -> bool {
-        self.0.iter().any(|blocked| is_within(blocked, path))
+        self.0.all.iter().any(|blocked| is_within(blocked, path))
     }
 }
 
@@ -262,14 +272,22 @@ fn replaced(path: &[u8]) -> Option<&[u8]> {
 /// that govern the code are kept as well.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Protected {
-    names: Vec<Vec<Vec<u8>>>,
+    /// What is below the first name, for each first name. Nothing is below some.
+    names: AHashMap<Vec<u8>, Vec<Vec<Vec<u8>>>>,
+    /// The first bytes of the first names, a bit for each.
+    begins: [u64; 4],
     files: Arc<Governing>,
 }
 
 impl Protected {
     /// Protects a name, or names below each other with `/` between them.
     pub fn add(&mut self, name: &str) {
-        self.names.push(components(name.as_bytes()).map(<[u8]>::to_vec).collect());
+        let mut parts = components(name.as_bytes()).map(<[u8]>::to_vec);
+        if let Some(first) = parts.next() {
+            let (word, bit) = place_of_bit(first[0]);
+            self.begins[word] |= bit;
+            self.names.entry(first).or_default().push(parts.collect());
+        }
     }
 
     pub fn add_files(&mut self, files: Arc<Governing>) {
@@ -288,12 +306,24 @@ impl Protected {
     /// absolute and resolved.
     pub fn holds(&self, path: &[u8]) -> bool {
         self.files.hold(path)
-            || starts(path).any(|at| {
-                self.names.iter().any(|name| {
-                    let mut rest = components(&path[at..]);
+            || self.named(path).any(|(names, below)| {
+                names.iter().any(|name| {
+                    let mut rest = components(below);
                     name.iter().all(|part| rest.next() == Some(part))
                 })
             })
+    }
+
+    /// The places in a path where a first name is: what is below the name, and the rest of the path.
+    fn named<'a>(&'a self, path: &'a [u8]) -> impl Iterator<Item = (&'a [Vec<Vec<u8>>], &'a [u8])> {
+        starts(path).filter_map(|at| {
+            let (word, bit) = place_of_bit(path[at]);
+            if self.begins[word] & bit == 0 {
+                return None;
+            }
+            let end = memchr(b'/', &path[at..]).map_or(path.len(), |length| at + length);
+            Some((&self.names.get(&path[at..end])?[..], &path[end..]))
+        })
     }
 
     /// Returns whether the path leads to a protected file by another of its names.
@@ -310,14 +340,18 @@ impl Protected {
     }
 
     fn has_name_below(&self, path: &[u8]) -> bool {
-        starts(path).any(|at| {
-            self.names.iter().any(|name| {
+        self.named(path).any(|(names, below)| {
+            names.iter().any(|name| {
                 let mut parts = name.iter();
-                components(&path[at..]).all(|own| parts.next().is_some_and(|part| own == part))
+                components(below).all(|own| parts.next().is_some_and(|part| own == part))
                     && parts.next().is_some()
             })
         })
     }
+}
+
+fn place_of_bit(byte: u8) -> (usize, u64) {
+    (usize::from(byte >> 6), 1 << (byte & 63))
 }
 
 fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -397,7 +431,8 @@ mod tests {
 
     #[test]
     fn blocked_paths_are_whole_components() {
-        let blocked = Blocked(vec![b"/a/b".to_vec()]);
+        let mut blocked = Blocked::default();
+        blocked.0.insert(b"/a/b");
         for (path, held, below) in [
             ("/a/b", true, true),
             ("/a/b/c", true, false),

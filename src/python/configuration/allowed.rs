@@ -254,11 +254,11 @@ pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
             path = expand(&path)?;
             name = read(&path)?;
         }
-        let (root, is_there) = path::resolve_and_look(&Os, &name, Base::CurrentDir)
+        let root = path::find(&Os, &name, Base::CurrentDir)
             .ok_or_else(|| errors::root_unresolvable(index, &path, &name))?;
-        are_there &= is_there;
-        roots.add(&root);
-        names.push(raw::fs_decode(py, root.as_bytes())?);
+        are_there &= root.is_there;
+        roots.add(&root.landing);
+        names.push(raw::fs_decode(py, root.landing.as_bytes())?);
     }
     Ok(ApprovedRoots { roots, names: PyTuple::new(py, names)?.unbind(), are_there })
 }
