@@ -118,6 +118,10 @@ $(VERSIONS:%=install-%): install-%:
 test-docker: ## Run the tests of sandboxes in containers on a real runtime, on 3.13
 	scripts/test-version 3.13 containers
 
+.PHONY: test-kernel
+test-kernel: ## Run the tests of sandboxes on Debian 12's kernel, in an emulated machine: needs qemu-system-x86 and busybox-static
+	scripts/test-version 3.13 kernel
+
 .PHONY: conformance
 conformance: $(MONITORING_VERSIONS:%=conformance-%) ## Run fastaudit 0.1.0's own tests on this package, on 3.12 to 3.15
 

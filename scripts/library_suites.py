@@ -149,7 +149,7 @@ def compare(library):
             why = "\n".join(text for _, text in guarded.get(name, []))
             wrong.append(f"{library['name']}: {name}: {how}\n{why}")
     ends = [kind for each in bare.values() for kind, _ in each]
-    name = f"{library['name']} {library['version']}"
+    name = f"{library['name']}=={library['version']}"
     return (name, len(ends), ends.count("passed"), len(different)), wrong
 
 

@@ -61,7 +61,7 @@ def named(case):
     """The distribution with its version."""
     name = case.get("install", case["package"])
     try:
-        return f"`{name}` {importlib.metadata.version(name.split('[')[0])}"
+        return f"`{name}=={importlib.metadata.version(name.split('[')[0])}`"
     except importlib.metadata.PackageNotFoundError:
         return f"`{name}`"
 

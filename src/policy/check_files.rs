@@ -6,7 +6,9 @@ use crate::policy::files::current;
 use crate::policy::files::descriptors;
 use crate::policy::files::descriptors::is_standing_device;
 use crate::policy::files::fs::{DescriptorPlace, FileSystem};
-use crate::policy::files::path::{self, Base, Found, Name, Resolved, Target, is_unnamed, parent};
+use crate::policy::files::path::{
+    self, Base, Name, Resolution, Resolved, Target, is_unnamed, parent,
+};
 use crate::policy::sql::{self, Database, UriTarget};
 
 impl Policy {
@@ -98,7 +100,7 @@ impl Policy {
         fs: &impl FileSystem,
         path: &[u8],
         base: Base,
-        found: &Found,
+        found: &Resolution,
         moves: bool,
     ) -> Verdict {
         if self.blocked.is_empty() && self.protected.is_empty() {

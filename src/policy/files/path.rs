@@ -128,7 +128,7 @@ pub fn resolve(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Resolved
 
 /// The place that a path leads to.
 #[derive(Debug)]
-pub struct Found {
+pub struct Resolution {
     pub landing: Resolved,
     /// It was seen to be there; if not, nobody looked, or it is not.
     pub is_there: bool,
@@ -137,7 +137,7 @@ pub struct Found {
 }
 
 /// Resolves a path as `resolve` does, and tells what was seen on the way.
-pub fn find(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Found> {
+pub fn find(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Resolution> {
     let start = if path.starts_with(b"/") {
         PathBuf::from_slice(b"/")
     } else {
@@ -168,7 +168,7 @@ pub fn resolve_beside(fs: &impl FileSystem, path: &[u8], dir: &Resolved) -> Opti
 }
 
 #[inline]
-fn resolve_from(fs: &impl FileSystem, path: &[u8], start: PathBuf) -> Option<Found> {
+fn resolve_from(fs: &impl FileSystem, path: &[u8], start: PathBuf) -> Option<Resolution> {
     if memchr(0, path).is_some() {
         return None;
     }
@@ -185,10 +185,14 @@ fn resolve_from(fs: &impl FileSystem, path: &[u8], start: PathBuf) -> Option<Fou
         // As far as it is there no component is a link, so `..` is the one before it.
         let plain = Resolved(without_dots(whole));
         debug_assert_eq!(walk(fs, start, path), Some(plain.clone()));
-        return Some(Found { landing: plain, is_there: found == Passes::Whole, is_direct: true });
+        return Some(Resolution {
+            landing: plain,
+            is_there: found == Passes::Whole,
+            is_direct: true,
+        });
     }
     let landing = walk(fs, start, path)?;
-    Some(Found { landing, is_there: false, is_direct: false })
+    Some(Resolution { landing, is_there: false, is_direct: false })
 }
 
 fn has_dot_dot(path: &[u8]) -> bool {
