@@ -24,6 +24,9 @@ _TEXT = frozenset((str,))
 #: The least number that is longer.
 _GREAT = 1 << (BITS - 1)
 
+#: The items from which on it is worth looking whether JSON holds all of them as they are.
+LONG = 16
+
 #: The key of an object that stands for something else than a mapping.
 _KIND = "$"
 
@@ -77,7 +80,7 @@ class Packer:
         for base in (list, tuple, set, frozenset):
             if issubclass(kind, base):
                 items = [*base.__iter__(given)]
-                if not self._has_leaves(items, depth):
+                if len(items) < LONG or not self._has_leaves(items, depth):
                     items = [
                         self.form(item, f"{place}[{number}]", depth + 1)
                         for number, item in enumerate(items)
@@ -110,8 +113,8 @@ class Packer:
 
     def _mapping(self, value: Any, place: str, depth: int) -> Any:
         copy = dict.copy(value)
-        has_texts = _are_texts(copy) and _KIND not in copy
-        if has_texts and self._has_leaves([*copy.values()], depth):
+        is_long = len(copy) >= LONG and _are_texts(copy) and _KIND not in copy
+        if is_long and self._has_leaves([*copy.values()], depth):
             return copy
         items = [
             (key, self.form(item, f"{place}[{_shown(key)}]", depth + 1))
@@ -153,7 +156,9 @@ class Unpacker:
     def value(self, form: Any) -> Any:
         """Return the value of a form; malformed ones raise any of the usual errors."""
         if type(form) is list:
-            return form if _are_leaves(form) else [self.value(item) for item in form]
+            if len(form) >= LONG and _are_leaves(form):
+                return form
+            return [self.value(item) for item in form]
         if type(form) is not dict:
             if type(form) not in _LEAVES:
                 # Code in this process has replaced what reads JSON.
@@ -163,11 +168,9 @@ class Unpacker:
         if kind is None:
             if not _are_texts(form):
                 raise ValueError("a message with an object")
-            return (
-                form
-                if _are_leaves(form.values())
-                else {key: self.value(item) for key, item in form.items()}
-            )
+            if len(form) >= LONG and _are_leaves(form.values()):
+                return form
+            return {key: self.value(item) for key, item in form.items()}
         if kind == "dict":
             keys = self.keys(form["keys"])
             return dict(zip(keys, map(self.value, form["items"]), strict=True))
