@@ -1,6 +1,7 @@
 """Sessions in sandboxes: steps in one process, values in and out, tools of the host."""
 
 import asyncio
+import gc
 import inspect
 import os
 import threading
@@ -10,7 +11,7 @@ import pytest
 from sandboxes import LOOSE, gone, of, running
 from waiting import until
 
-from fastaudit_rs import Limits, Sandbox, SandboxError
+from fastaudit_rs import Limits, Sandbox, SandboxError, mk_audit
 
 #: A step that no exception ends.
 STUBBORN = """
@@ -268,6 +269,23 @@ class TestEnds:
             assert running(of(sandbox))
             del session
             assert gone(of(sandbox))
+
+    @pytest.mark.parametrize("policy", [LOOSE, None], ids=["its own process", "copied"])
+    def test_a_session_that_is_forgotten_under_a_guard(self, policy):
+        """Garbage is collected at any point: the guard does not keep its processes."""
+        with Sandbox(policy) as sandbox:
+            other = sandbox.session()
+            other.run("1")
+            before = len(running(of(sandbox)))
+            session = sandbox.session()
+            session.run("1")
+            begun = time.monotonic()
+            with mk_audit([])():
+                del session
+                gc.collect()
+            assert time.monotonic() - begun < 1
+            assert until(lambda: len(running(of(sandbox))) == before, 2)
+            assert other.run("1").value == 1
 
 
 @pytest.mark.parametrize("size", [0, 16_000, 17_000, 300_000, (2 << 20) + 1, 9 << 20])

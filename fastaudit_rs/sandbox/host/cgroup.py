@@ -7,6 +7,7 @@ user. The packages for this, such as `cgroupspy`, know version 1 alone.
 """
 
 import contextlib
+import errno
 import functools
 import os
 import re
@@ -50,6 +51,10 @@ class _Place:
     path: Path
     version: int
     controllers: frozenset[str]
+
+
+#: Groups that could not be removed: a guard was in force, or a process does not end.
+_left: list[Path] = []
 
 
 class Cgroup:
@@ -97,6 +102,8 @@ class Cgroup:
             while not _removed(path) and time.monotonic() < deadline:
                 self.kill()
                 time.sleep(0.002)
+            if path.exists():
+                _left.append(path)
 
     def kill(self) -> None:
         """Kill its processes."""
@@ -121,6 +128,8 @@ def wanted(limits: Limits, is_confined: bool) -> dict[str, int]:
 
 def made(limits: Mapping[str, int]) -> Cgroup | None:
     """Return a new group with those of the limits that can be set here, or `None` if none can."""
+    while _left:
+        _removed(_left.pop())
     found: list[_Place] = []
     missing = dict(limits)
     for place in _places():
@@ -265,11 +274,10 @@ def _known(controllers: Iterable[str]) -> frozenset[str]:
 
 
 def _removed(path: Path) -> bool:
-    """Remove a group; return false if it has processes."""
+    """Remove a group, if that can be done; return false if it has processes."""
     try:
         path.rmdir()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        # Under a guard, where garbage is collected, nothing is removed.
+        return error.errno != errno.EBUSY
     return True
