@@ -102,7 +102,7 @@ def encode(kind: str, *body: bytes | memoryview, **head: object) -> list[bytes |
     return [LENGTH.pack(len(line) + sum(map(len, body))) + line, *body]
 
 
-def after(parts: "Sequence[bytes | memoryview]", sent: int) -> list[memoryview]:
+def after(parts: Sequence[bytes | memoryview], sent: int) -> list[memoryview]:
     """What is left of these when so many bytes are sent."""
     left = []
     for part in parts:

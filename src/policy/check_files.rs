@@ -28,17 +28,19 @@ impl Policy {
             Aim::Place => true,
             Aim::File => false,
         };
-        let contained = if by_entry {
-            parent(fs, path, base).map(|dir| self.contains_entry(fs, &dir, name))
-        } else {
-            path::resolve(fs, path, base).map(|landing| {
-                // `tar` archives have attributes for ".": a root's own, where they are extracted.
-                let is_place = aim == Aim::File && is_unnamed(name);
-                self.contains_file(fs, &landing) || (is_place && self.contains(fs, &landing))
-            })
-        };
-        allow_if(contained == Some(true), Why::Unapproved)?;
-        self.restrict(fs, path, base, aim == Aim::Moved)
+        if by_entry {
+            let contained =
+                parent(fs, path, base).is_some_and(|dir| self.contains_entry(fs, &dir, name));
+            allow_if(contained, Why::Unapproved)?;
+            return self.restrict(fs, path, base, aim == Aim::Moved);
+        }
+        let found = path::find(fs, path, base).ok_or(Why::Unapproved)?;
+        // `tar` archives have attributes for ".": a root's own, where they are extracted.
+        let is_place = aim == Aim::File && is_unnamed(name);
+        let contained = self.contains_file(fs, &found.landing)
+            || (is_place && self.contains(fs, &found.landing));
+        allow_if(contained, Why::Unapproved)?;
+        self.restrict_found(fs, path, base, &found, aim == Aim::Moved)
     }
 
     /// Judges a change of the file that a descriptor leads to.

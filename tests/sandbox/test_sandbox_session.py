@@ -239,7 +239,7 @@ class TestEnds:
                 ran = session.run("x = []\nwhile True: x.append(bytearray(10 << 20))")
                 assert ran.error.kind == "MemoryError", ran
                 session.reset()
-                # More than sandlock lets be reserved: it ends all processes.
+                # More than may be reserved: an error, or the end of all processes.
                 ran = session.run("[0] * 10**12")
                 assert ran.error.kind == "MemoryError", ran
                 assert ran.killed_by in (None, "memory") and not ran.success

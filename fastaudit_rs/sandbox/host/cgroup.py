@@ -128,8 +128,10 @@ def wanted(limits: Limits, is_confined: bool) -> dict[str, int]:
 
 def made(limits: Mapping[str, int]) -> Cgroup | None:
     """Return a new group with those of the limits that can be set here, or `None` if none can."""
-    while _left:
-        _removed(_left.pop())
+    for path in list(_left):
+        if _removed(path) and not path.exists():
+            with contextlib.suppress(ValueError):
+                _left.remove(path)
     found: list[_Place] = []
     missing = dict(limits)
     for place in _places():

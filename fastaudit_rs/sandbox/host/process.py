@@ -65,7 +65,10 @@ def names_descriptors() -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             raise
-        why = descriptors() or "the system has as many files open as it may (fs.file-max)"
+        why = "the system has as many files open as it may (fs.file-max)"
+        if error.errno == errno.EMFILE:
+            # Some are closed by now.
+            why = descriptors() or "this process has too many open: raise the limit (ulimit -n)"
         raise SandboxError(f"no file can be opened any more: {why}") from error
 
 

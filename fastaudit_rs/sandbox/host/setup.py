@@ -55,9 +55,6 @@ GIVEN = {"PYTHONDONTWRITEBYTECODE": "1"}
 #: Modules that each session finds imported.
 SESSION = ("fastaudit_rs.sandbox.inside.session",)
 
-#: The processes that the copies of one may be together: each is counted by itself.
-ANY = 1 << 16
-
 
 class Setup:
     def __init__(self, config: SandboxConfig) -> None:
@@ -183,7 +180,8 @@ class Setup:
             connects = Connects(self._carrier())
         counted = limits
         if is_copied:
-            counted = replace(limits, cpu_percent=None, processes=ANY)
+            # Each copy has a count of its own.
+            counted = replace(limits, cpu_percent=None, processes=None)
         if cgroup.are_there():
             # Its group counts memory, so that the kernel need not ask about each mmap(2).
             counted = replace(counted, memory=None)

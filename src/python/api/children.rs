@@ -6,7 +6,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use rustix::io::FdFlags;
-use rustix::process::{Pid, Signal, getpid, kill_process, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 
 use crate::kernel::{filter, landlock, privileges, reaper};
 use crate::policy::written::spec::NetworkUse;
@@ -21,8 +21,6 @@ use crate::python::wrapped::workers;
 pub struct Children {
     children: reaper::ChildProcesses,
     signals: landlock::Signals,
-    /// It is one of several that were copied beside each other.
-    is_copied: bool,
 }
 
 #[pymethods]
@@ -32,9 +30,8 @@ impl Children {
     fn new(parent: Option<i32>) -> PyResult<Self> {
         let parent = parent.map(number).transpose()?;
         let children = reaper::ChildProcesses::adopt(parent)?;
-        let is_copied = parent.is_some();
-        // Its children reach none of the others'.
-        Ok(Self { children, signals: landlock::signals(is_copied)?, is_copied })
+        // One of several beside each other has a parent: its children reach none of the others'.
+        Ok(Self { children, signals: landlock::signals(parent.is_some())? })
     }
 
     #[doc = doc!("_Children.confine")]
@@ -124,9 +121,7 @@ fn refused(error: seccompiler::Error) -> PyErr {
 
 #[doc = doc!("_Child")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Child")]
-pub struct Child {
-    ends_by_signal: bool,
-}
+pub struct Child {}
 
 #[pymethods]
 impl Child {
@@ -135,12 +130,12 @@ impl Child {
         installed::check_none(py)?;
         workers::note_confined();
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(errors::of_system)?;
-        let children = children.get();
-        landlock::keep_signals_inside(&children.signals)?;
-        Ok(Self { ends_by_signal: children.is_copied })
+        landlock::keep_signals_inside(&children.get().signals)?;
+        Ok(Self {})
     }
 
     #[doc = doc!("_Child.copy")]
+    #[expect(clippy::unused_self, reason = "only who made it may")]
     fn copy(&self, py: Python<'_>, channel: i32, host: i32) -> PyResult<i32> {
         let take =
             |host: BorrowedFd<'_>| process::replace_descriptor(channel, host, FdFlags::empty());
@@ -149,17 +144,11 @@ impl Child {
         if channel < 0 {
             return Err(PyValueError::new_err("channel must be a file descriptor"));
         }
-        let ends_by_signal = self.ends_by_signal;
         let copied = process::fork(py, || {
             let goes_on = matches!(process::with_descriptor(host, take), Some(Ok(())))
                 && process::with_descriptor(channel, wait) == Some(true)
                 && set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
             if !goes_on {
-                // `sandlock` is asked about exit_group(2), and looks at the process; it counts those
-                // that end, but where they are counted by their groups.
-                if ends_by_signal {
-                    let _ = kill_process(getpid(), Signal::KILL);
-                }
                 process::end_at_once(0, false);
             }
             process::note_in_place();
