@@ -7,7 +7,7 @@ import threading
 import pytest
 from programs import printed
 
-from fastaudit_rs import Policy, SandboxError
+from fastaudit_rs import Limits, Policy, SandboxError
 from fastaudit_rs.adapters.steps import Steps, as_data, described
 from fastaudit_rs.sessions.base import Session
 
@@ -51,15 +51,19 @@ def test_a_step_that_is_cancelled_leaves_its_turn_to_the_next(steps):
     assert asyncio.run(ask()) == (["CancelledError", "CancelledError"], 1)
 
 
+#: Uses more memory than it may.
+HUNGRY = "data = b'x' * (500 << 20)"
+
+
 def test_a_process_that_ended_is_not_the_end():
     pytest.importorskip("sandlock")
-    steps = Steps(POLICY, "sandbox")
+    steps = Steps(POLICY, "sandbox", limits=Limits(memory="200M"))
     steps.run("x = 1")
-    told = steps.run("[0] * 10**12").for_model()
+    told = steps.run(HUNGRY).for_model()
     assert "MemoryError: the step took more memory" in told
     assert "the next step has the names from before this" in told and "reset" not in told
     assert steps.run("x").value == 1
-    asyncio.run(steps.arun("[0] * 10**12"))
+    asyncio.run(steps.arun(HUNGRY))
     assert asyncio.run(steps.arun("x")).value == 1
     steps.close()
 
