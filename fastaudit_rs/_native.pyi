@@ -70,6 +70,7 @@ def mk_audit(
     tool_id: int = 3,
     monitor_calls: bool = True,
     *,
+    calls: Literal["events", "callee"] | None = None,
     retire_sites: bool = False,
     on_denied: _OnDenied | None = None,
     on_ask: _OnAsk | None = None,
@@ -98,9 +99,15 @@ def mk_audit(
             audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669): before, ``True`` is an
             error; without the argument calls are not watched there, which a ``RuntimeWarning`` says
             once in a process.
+        calls: How calls are watched. ``"events"`` has the interpreter report each call (PEP 669), which
+            slows code that calls much. ``"callee"`` has the native code itself report its calls:
+            other code runs at full speed, and calls by ``map``, ``sorted`` and the like are seen
+            too. Native functions that are made while code runs are seen if native code returned
+            them. ``None`` is the value of the environment variable ``FASTAUDIT_RS_CALLS``, or
+            ``"events"``.
         retire_sites: Stop watching a call site after its first harmless call, one of Python code or
             of the standard library. Code runs at nearly full speed, but native code called there
-            later is not seen. Needs ``monitor_calls``.
+            later is not seen. Needs ``monitor_calls``, and ``calls="events"``.
         on_denied: ``on_denied(denied)``, called with the ``AuditDenied`` before it is raised. Its
             exceptions become the cause of the denial.
         on_ask: ``on_ask(denied)``, called with the ``AuditDenied`` before it is raised, and after
@@ -200,8 +207,8 @@ def _mk_audit_02(
     Raises the errors of ``fastaudit_rs.mk_audit``.
     """
 
-def _enter_worker(policy: Policy, monitor_calls: bool, mark: str) -> None:
-    """Put a policy in force in a worker of a pool, for good.
+def _enter_worker(policy: Policy, calls: str | None, mark: str) -> None:
+    """Put a policy in force in a worker of a pool, for good; ``calls`` as in `mk_audit`, or none.
 
     `RuntimeError` if a guard is active, or a policy is installed.
     """
@@ -672,6 +679,7 @@ class Policy:
         tool_id: int = 3,
         monitor_calls: bool = True,
         *,
+        calls: Literal["events", "callee"] | None = None,
         retire_sites: bool = False,
         on_denied: _OnDenied | None = None,
         on_ask: _OnAsk | None = None,
@@ -696,6 +704,7 @@ class Policy:
         tool_id: int = 3,
         monitor_calls: bool = True,
         *,
+        calls: Literal["events", "callee"] | None = None,
         on_denied: _OnDenied | None = None,
         enforce: bool = False,
         log: _Path | None = None,
@@ -719,6 +728,7 @@ class Policy:
         tool_id: int = 3,
         monitor_calls: bool = True,
         *,
+        calls: Literal["events", "callee"] | None = None,
         on_denied: _OnDenied | None = None,
         on_ask: _OnAsk | None = None,
         ask_seconds: float | None = None,

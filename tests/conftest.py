@@ -59,6 +59,9 @@ def pytest_configure(config):
         "threads or descriptors",
     )
     config.addinivalue_line(
+        "markers", "one_side: names how calls are watched, or is about events; others run in each way"
+    )
+    config.addinivalue_line(
         "markers",
         "holds(ring, promise): shows that this ring of a sandbox holds what docs/assurance.md "
         "promises; `make promises-page` makes a table of them",

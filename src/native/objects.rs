@@ -76,6 +76,16 @@ impl<'a> Object<'a> {
         self.name.to_bytes()
     }
 
+    /// The addresses of its code.
+    pub fn code(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
+        let is_code =
+            |header: &&Header| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0;
+        self.headers.iter().filter(is_code).map(|header| {
+            let start = self.base.wrapping_add(header.p_vaddr as usize);
+            start..start + header.p_memsz as usize
+        })
+    }
+
     pub fn holds(&self, address: usize) -> bool {
         self.headers.iter().any(|header| {
             let start = self.base.wrapping_add(header.p_vaddr as usize);

@@ -13,6 +13,8 @@ import pytest
 
 from fastaudit_rs import AuditDenied, Policy, mk_audit as mk_audit_01, v02
 
+pytestmark = pytest.mark.one_side
+
 WATCHES = sys.version_info >= (3, 12)
 needs_monitoring = pytest.mark.skipif(not WATCHES, reason="no sys.monitoring before 3.12")
 

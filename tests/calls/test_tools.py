@@ -10,6 +10,8 @@ import pytest
 if sys.version_info < (3, 12):
     pytest.skip("sys.monitoring came with 3.12", allow_module_level=True)
 
+pytestmark = pytest.mark.one_side
+
 HEAD = """
 import os, sys, threading
 import orjson

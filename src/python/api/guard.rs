@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 use crate::python::acts;
 use crate::python::api::{fields, setup, tool, wrong_calls};
 use crate::python::calls::monitor;
-use crate::python::configuration::config::AuditCfg;
+use crate::python::configuration::config::{AuditCfg, Side};
 use crate::python::configuration::temporary::{self, TemporaryFiles};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
@@ -111,8 +111,9 @@ impl AuditPerms {
     #[doc = doc!("AuditPerms.tool_id")]
     #[getter]
     fn tool_id(&self, py: Python<'_>) -> Option<i32> {
-        let watches = self.config(py).get().monitor_calls;
-        watches.then(monitor::tool_id).flatten()
+        let config = self.config(py);
+        let has_events = config.get().monitor_calls && config.get().side == Side::Caller;
+        has_events.then(monitor::tool_id).flatten()
     }
 
     #[doc = doc!("AuditPerms.set_data")]

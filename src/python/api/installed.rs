@@ -118,12 +118,15 @@ impl Confinement {
 #[doc = doc!("_enter_worker")]
 #[pyfunction]
 #[pyo3(name = "_enter_worker")]
-pub fn enter_worker(policy: &Bound<'_, PyPolicy>, monitor_calls: bool, mark: &str) -> PyResult<()> {
+pub fn enter_worker(policy: &Bound<'_, PyPolicy>, calls: Option<&str>, mark: &str) -> PyResult<()> {
     let py = policy.py();
     setup::install(py)?;
     check_none(py)?;
     let options = PyDict::new(py);
-    options.set_item("monitor_calls", monitor_calls)?;
+    match calls {
+        Some(side) => options.set_item("calls", side)?,
+        None => options.set_item("monitor_calls", false)?,
+    }
     policy.invoke_method("install", (), Some(&options))?;
     temporary::take_over(mark);
     pool_files::note_worker();

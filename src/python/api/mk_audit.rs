@@ -20,7 +20,7 @@ use crate::python::guard::scope::{self, Current};
 #[pyfunction]
 #[pyo3(
     signature = (*given, **named),
-    text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None, on_ask=None, ask_seconds=None, log=None, rules='0.1', packages=())"
+    text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, calls=None, retire_sites=False, on_denied=None, on_ask=None, ask_seconds=None, log=None, rules='0.1', packages=())"
 )]
 pub fn mk_audit<'py>(
     given: &Bound<'py, PyTuple>,

@@ -1,17 +1,22 @@
 //! The options that `mk_audit` and `Policy.guard` take beside the permissions.
 
+use std::env;
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 use crate::policy::RuleSet;
 use crate::python::api::policy::PyPolicy;
 use crate::python::api::readers::{self, GivenArguments};
 use crate::python::api::{audit_log, question, setup, wrong_calls};
 use crate::python::callees::distributions;
+#[cfg(Py_3_12)]
+use crate::python::calls::callee_side;
 use crate::python::calls::monitor;
 use crate::python::configuration::allowed::Allowed;
 use crate::python::configuration::callbacks;
-use crate::python::configuration::config::{AuditCfg, Callbacks};
+use crate::python::configuration::config::{AuditCfg, Callbacks, Side};
 use crate::python::cpython::ffi as raw;
 use crate::python::events::deny;
 use crate::python::guard::{governing, tempfile};
@@ -23,7 +28,7 @@ use crate::python::wrapped::{quota, sockets, threads};
 pub const BY_POSITION: usize = 5;
 
 /// Those of `Policy.guard`.
-pub const OPTIONS: [&str; 10] = [
+pub const OPTIONS: [&str; 11] = [
     "before_deny",
     "on_call",
     "data",
@@ -33,6 +38,7 @@ pub const OPTIONS: [&str; 10] = [
     "on_ask",
     "ask_seconds",
     "log",
+    "calls",
     "retire_sites",
 ];
 
@@ -64,6 +70,16 @@ pub fn configure<'py>(
     if retire_sites && !monitor_calls {
         return Err(errors::without_monitor("retire_sites"));
     }
+    let side = match options.some("calls") {
+        Some(given) => read_side("calls", given)?,
+        None if retire_sites => Side::Caller,
+        None => usual_side(py)?,
+    };
+    if retire_sites && side == Side::Callee {
+        return Err(PyValueError::new_err(
+            "retire_sites needs calls='events': without events there are no call sites to stop",
+        ));
+    }
     let read = |name, contract| {
         let callback = options.some(name);
         callback.map(|callback| callbacks::read(callback, contract, rules)).transpose()
@@ -81,6 +97,7 @@ pub fn configure<'py>(
     let demanded_by = match options.get("monitor_calls") {
         Some(_) => Some("monitor_calls=True"),
         None if callbacks.on_call.is_some() => Some("on_call"),
+        None if options.some("calls").is_some() => Some("calls"),
         None if retire_sites => Some("retire_sites=True"),
         None => None,
     };
@@ -102,7 +119,7 @@ pub fn configure<'py>(
         && monitor::is_possible(py, demanded_by)?;
     wrong_calls::warn_of_missing(py, &allowed)?;
     let turn = setup::turn(py)?;
-    let free = match monitor_calls {
+    let free = match monitor_calls && side == Side::Caller {
         true => monitor::find_tool_id(py, tool_id)?,
         false => None,
     };
@@ -117,9 +134,13 @@ pub fn configure<'py>(
     if let Some(free) = free {
         monitor::install(py, free)?;
     }
+    #[cfg(Py_3_12)]
+    if monitor_calls && side == Side::Callee {
+        callee_side::install(py)?;
+    }
     drop(turn);
     let data = options.get("data").map_or_else(|| py.None(), |data| data.clone().unbind());
-    let config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
+    let config = AuditCfg::new(allowed, callbacks, data, monitor_calls, side, retire_sites);
     Py::new(py, config)
 }
 
@@ -142,6 +163,20 @@ fn prepare(py: Python<'_>, allowed: &Allowed, asks: bool) -> PyResult<()> {
         quota::install(py)?;
     }
     deny::prepare(py, allowed.stated.on_violation)
+}
+
+/// The variable with the side of guards that are given none.
+const USUAL_SIDE: &str = "FASTAUDIT_RS_CALLS";
+
+fn usual_side(py: Python<'_>) -> PyResult<Side> {
+    match env::var(USUAL_SIDE) {
+        Ok(given) => read_side(USUAL_SIDE, &PyString::new(py, &given)),
+        Err(_) => Ok(Side::Caller),
+    }
+}
+
+fn read_side(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Side> {
+    readers::one_of(name, given, &Side::NAMES, "")
 }
 
 fn read_tool_id(given: &Bound<'_, PyAny>) -> PyResult<i32> {

@@ -180,7 +180,7 @@ impl PyPolicy {
     #[doc = doc!("Policy.guard")]
     #[pyo3(
         signature = (*given, **named),
-        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None, on_ask=None, ask_seconds=None, log=None)"
+        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, calls=None, retire_sites=False, on_denied=None, on_ask=None, ask_seconds=None, log=None)"
     )]
     fn guard<'py>(
         slf: &Bound<'py, Self>,
@@ -194,14 +194,14 @@ impl PyPolicy {
     #[doc = doc!("Policy.observe")]
     #[pyo3(
         signature = (*given, **named),
-        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, on_denied=None, enforce=False, log=None)"
+        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, calls=None, on_denied=None, enforce=False, log=None)"
     )]
     fn observe<'py>(
         slf: &Bound<'py, Self>,
         given: &Bound<'py, PyTuple>,
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Observer> {
-        let names = [&OPTIONS[..BY_POSITION], &["on_denied", "enforce", "log"]].concat();
+        let names = [&OPTIONS[..BY_POSITION], &["calls", "on_denied", "enforce", "log"]].concat();
         let options = GivenArguments::read("Policy.observe", &names, BY_POSITION, given, named)?;
         let py = slf.py();
         let enforces = options.flag("enforce", false)?;
@@ -222,7 +222,7 @@ impl PyPolicy {
     #[doc = doc!("Policy.install")]
     #[pyo3(
         signature = (*given, **named),
-        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, on_denied=None, on_ask=None, ask_seconds=None, log=None)"
+        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, calls=None, on_denied=None, on_ask=None, ask_seconds=None, log=None)"
     )]
     fn install<'py>(
         slf: &Bound<'py, Self>,

@@ -10,7 +10,7 @@ use crate::python::callees::distributions::{self, Announced};
 use crate::python::calls::named::{self, NamedCallee};
 use crate::python::configuration::approvals;
 use crate::python::configuration::callbacks::Callback;
-use crate::python::configuration::config::AuditCfg;
+use crate::python::configuration::config::{AuditCfg, Side};
 use crate::python::configuration::declared::Declared;
 use crate::python::cpython::callbacks::Forever;
 use crate::python::cpython::{ffi as raw, layout};
@@ -31,6 +31,8 @@ pub enum SiteAnswer {
     Quiet,
     /// It stays watched, whatever guards are in force.
     Watch,
+    /// The same; the callee does not survive an exception in Python code that it calls.
+    Fragile,
     /// The host wants it switched off.
     SwitchOff,
 }
@@ -74,7 +76,7 @@ impl NativeCall<'_, '_> {
         if !DISABLE.is(&answer) {
             return Ok(None);
         }
-        Ok(Some(match monitoring::switches_off() {
+        Ok(Some(match config.side == Side::Caller && monitoring::switches_off() {
             true => SiteAnswer::SwitchOff,
             false => SiteAnswer::Watch,
         }))

@@ -56,8 +56,8 @@ pub fn prepare(py: Python<'_>, callback: NewCallback) -> PyResult<()> {
     .map(|_| ())
 }
 
-fn register(py: Python<'_>, tool_id: i32, on: bool) -> PyResult<()> {
-    let Some(ends) = ENDS.get(py) else {
+fn register(py: Python<'_>, tool_id: Option<i32>, on: bool) -> PyResult<()> {
+    let (Some(ends), Some(tool_id)) = (ENDS.get(py), tool_id) else {
         return Ok(());
     };
     let none = py.None();
@@ -72,7 +72,8 @@ pub fn is_fragile(name: &Bound<'_, PyString>) -> bool {
     FRAGILE.iter().any(|fragile| name == fragile)
 }
 
-pub fn begins(py: Python<'_>, tool_id: i32) -> PyResult<()> {
+/// A fragile function is going to be called. Without a tool whoever makes the call says when it ends.
+pub fn begins(py: Python<'_>, tool_id: Option<i32>) -> PyResult<()> {
     if !is_running(py)
         && let Some(frame) = frames::current_frame(py)
     {
@@ -112,7 +113,7 @@ pub fn deny(py: Python<'_>, caller: &Bound<'_, PyString>, denial: PyErr) -> PyRe
 }
 
 /// Raises the denial that was kept, at the end of a native call.
-pub fn ends(py: Python<'_>, tool_id: i32) -> PyResult<()> {
+pub fn ends(py: Python<'_>, tool_id: Option<i32>) -> PyResult<()> {
     let Some(frame) = frames::current_frame(py) else {
         return Ok(());
     };

@@ -3,6 +3,8 @@
 #[cfg(Py_3_12)]
 pub mod ask;
 #[cfg(Py_3_12)]
+pub mod callee_side;
+#[cfg(Py_3_12)]
 pub mod deferred;
 #[cfg(Py_3_12)]
 pub mod monitor;

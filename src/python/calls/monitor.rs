@@ -14,12 +14,12 @@ use crate::python::callees::{callee_cache as cache, caller};
 use crate::python::calls::ask::{self, DISABLE, NativeCall, SiteAnswer};
 use crate::python::calls::{deferred, named};
 use crate::python::configuration::approvals;
-use crate::python::configuration::config::AuditCfg;
+use crate::python::configuration::config::{AuditCfg, Side};
 use crate::python::cpython::callbacks::{CallEvent, Monitor, of_call, of_end};
 use crate::python::cpython::called::{Called, Returned};
 #[cfg(not(Py_3_14))]
 use crate::python::cpython::{calling, unpacked};
-use crate::python::cpython::{ffi as raw, layout};
+use crate::python::cpython::{ffi as raw, frames, layout};
 use crate::python::denials::denial;
 use crate::python::guard::monitoring::{self, Free, id, note_changed, while_registering};
 use crate::python::guard::scope::{self, Active, Current};
@@ -68,7 +68,7 @@ impl Monitor for Ours {
     }
 
     fn ended(py: Python<'_>) -> Returned {
-        let ended = || deferred::ends(py, monitoring::id());
+        let ended = || deferred::ends(py, Some(monitoring::id()));
         match caught(py, ended) {
             Some(()) => Returned::none(py),
             None => Returned::failed(),
@@ -100,9 +100,10 @@ fn look(event: CallEvent<'_>) -> Returned {
 #[inline(never)]
 fn look_closely(event: CallEvent<'_>) -> Returned {
     let (py, [code, offset, callee, first]) = (event.py, event.all());
-    match caught(py, || call(&code, &offset, &callee, &first)) {
+    let site = CallerSite::Event(&code, &offset);
+    match caught(py, || judge(Side::Caller, site, &callee, Some(&first))) {
         Some(SiteAnswer::Quiet) => quiet_answer(py),
-        Some(SiteAnswer::Watch) => Returned::none(py),
+        Some(SiteAnswer::Watch | SiteAnswer::Fragile) => Returned::none(py),
         Some(SiteAnswer::SwitchOff) => DISABLE.give(py),
         None => {
             #[cfg(not(Py_3_14))]
@@ -116,7 +117,7 @@ fn look_closely(event: CallEvent<'_>) -> Returned {
 }
 
 /// Runs our own part of an event. `None` if that failed, or panicked: then an exception is set.
-fn caught<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> Option<T> {
+pub fn caught<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> Option<T> {
     let result = catch_unwind(AssertUnwindSafe(|| raw::or_set_error(py, work)));
     match result {
         Ok(result) => result.ok(),
@@ -127,17 +128,37 @@ fn caught<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> Option<T> {
     }
 }
 
-fn call(
-    code: &Bound<'_, PyAny>,
-    offset: &Bound<'_, PyAny>,
+/// Where a call is made: a code object and an offset in it.
+#[derive(Clone, Copy)]
+pub enum CallerSite<'a, 'py> {
+    Event(&'a Bound<'py, PyAny>, &'a Bound<'py, PyAny>),
+    /// Where the running frame is.
+    Here,
+}
+
+impl<'py> CallerSite<'_, 'py> {
+    fn parts(self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        let frame = match self {
+            Self::Event(code, offset) => return Ok((code.clone(), offset.clone())),
+            Self::Here => frames::current_frame(py).ok_or_else(errors::no_frame)?,
+        };
+        let offset = frames::last_instruction(&frame).into_pyobject(py)?.into_any();
+        Ok((frames::code(&frame), offset))
+    }
+}
+
+/// Judges a call: it is denied by an error.
+pub fn judge(
+    side: Side,
+    site: CallerSite<'_, '_>,
     callee: &Bound<'_, PyAny>,
-    first: &Bound<'_, PyAny>,
+    first: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<SiteAnswer> {
-    let py = code.py();
+    let py = callee.py();
     if !scope::may_be_guarded() || approvals::ASKING_HOST.get() {
         return Ok(SiteAnswer::Watch);
     }
-    let Some((config, is_alone)) = watcher(py)? else {
+    let Some((config, is_alone)) = watcher(py, side)? else {
         return Ok(SiteAnswer::Watch);
     };
     let config = config.as_ref().map(|config| config.get());
@@ -162,22 +183,24 @@ fn call(
         }
         SiteAnswer::Watch
     } else {
-        let caller = caller::name(code)?;
-        let call = NativeCall { caller: &caller, callee: &found, site: (code, offset) };
+        let (code, offset) = site.parts(py)?;
+        let caller = caller::name(&code)?;
+        let call = NativeCall { caller: &caller, callee: &found, site: (&code, &offset) };
         match passes.and_then(|_| call.ask(config)) {
             Ok(answer) => answer,
             Err(denial) => return deferred::deny(py, &caller, denial).map(|()| SiteAnswer::Watch),
         }
     };
     if found.is_fragile {
-        deferred::begins(py, monitoring::id())?;
+        deferred::begins(py, (side == Side::Caller).then(monitoring::id))?;
+        return Ok(SiteAnswer::Fragile);
     }
     Ok(answer)
 }
 
 /// The configuration of the guard that watches this call, and whether no other does; without one
 /// the event is denied as every other. `None` if no guard watches.
-fn watcher(py: Python<'_>) -> PyResult<Option<(Option<Py<AuditCfg>>, bool)>> {
+fn watcher(py: Python<'_>, side: Side) -> PyResult<Option<(Option<Py<AuditCfg>>, bool)>> {
     let mut installed = scope::installed().map(|installed| installed.active.get());
     let own = match scope::own(py)? {
         Current::Tampered => return Ok(Some((None, false))),
@@ -185,12 +208,13 @@ fn watcher(py: Python<'_>) -> PyResult<Option<(Option<Py<AuditCfg>>, bool)>> {
         Current::Unguarded => None,
     };
     let own = own.as_ref().map(|active| active.get());
-    let (watching, is_alone) = match own.and_then(Active::watching) {
+    let watches = |active: &Active| active.watches(side);
+    let (watching, is_alone) = match own.and_then(|active| active.watching(side)) {
         Some(watching) => {
             let has_other = own.is_some_and(|active| active.other().is_some());
-            (Some(watching), !has_other && !installed.any(Active::watches))
+            (Some(watching), !has_other && !installed.any(watches))
         }
-        None => (installed.find(|active| active.watches()), false),
+        None => (installed.find(|active| watches(active)), false),
     };
     let config = |active: &Active| active.config().map(|config| config.clone_ref(py));
     Ok(watching.map(|active| (config(active), is_alone)))

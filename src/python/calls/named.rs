@@ -76,13 +76,13 @@ impl Key {
 /// about. `first` is the call's first argument.
 pub fn of<'py>(
     callee: &Bound<'py, PyAny>,
-    first: &Bound<'py, PyAny>,
+    first: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Option<NamedCallee<'py>>> {
     let key = Key::of(callee.as_borrowed());
     if let Some(found) = key.and_then(|key| find(callee, key)) {
         return Ok(Some(found));
     }
-    let Some(native) = callees::native(callee, Some(first))? else {
+    let Some(native) = callees::native(callee, first)? else {
         return Ok(None);
     };
     let full = native.name.full()?;

@@ -35,6 +35,8 @@ pub struct AuditCfg {
     #[doc = doc!("AuditCfg.monitor_calls")]
     #[pyo3(get)]
     pub monitor_calls: bool,
+    /// The side from which calls are watched.
+    pub side: Side,
     #[doc = doc!("AuditCfg.retire_sites")]
     #[pyo3(get)]
     pub retire_sites: bool,
@@ -56,6 +58,24 @@ pub enum EventWatch {
     Logs(DecisionLog),
 }
 
+/// The side of a call from which it is watched.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub enum Side {
+    /// By the interpreter's events of calls.
+    #[default]
+    Caller,
+    /// By what is called.
+    Callee,
+}
+
+impl Side {
+    pub const NAMES: [(&str, Self); 2] = [("events", Self::Caller), ("callee", Self::Callee)];
+
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize].0
+    }
+}
+
 #[derive(Default)]
 pub struct Callbacks {
     pub before_deny: Option<Callback>,
@@ -75,6 +95,7 @@ impl AuditCfg {
         callbacks: Callbacks,
         data: Py<PyAny>,
         monitor_calls: bool,
+        side: Side,
         retire_sites: bool,
     ) -> Self {
         let is_asked = callbacks.on_call.is_some() || allowed.records.is_some();
@@ -101,6 +122,7 @@ impl AuditCfg {
             callbacks: Arc::new(callbacks),
             data,
             monitor_calls,
+            side,
             retire_sites,
             started: Arc::default(),
             memory: Arc::default(),
@@ -115,6 +137,7 @@ impl AuditCfg {
             callbacks: Arc::clone(&self.callbacks),
             data: self.data.clone_ref(py),
             monitor_calls: self.monitor_calls,
+            side: self.side,
             retire_sites: self.retire_sites,
             restricts_more: self.restricts_more,
             is_strict: self.is_strict,

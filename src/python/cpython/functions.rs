@@ -24,7 +24,7 @@ pub struct NativeFunction {
     pub receiver: *mut PyObject,
     module: *mut PyObject,
     weakrefs: *mut PyObject,
-    vectorcall: Option<Vectorcall>,
+    pub vectorcall: Option<Vectorcall>,
 }
 
 impl NativeFunction {
@@ -63,7 +63,12 @@ impl<'a, 'py> Builtin<'a, 'py> {
     /// Returns whether it was made from this method of a class.
     #[cfg(Py_3_12)]
     pub fn is_made_from(&self, descriptor: &Bound<'_, PyAny>) -> bool {
-        descriptor_entry(descriptor).is_some_and(|entry| std::ptr::eq(entry, self.method()))
+        // What routes their calls gives each an entry of its own.
+        let same = |entry: &ffi::PyMethodDef| {
+            entry.ml_meth.as_ptr() == self.entry().ml_meth.as_ptr()
+                && std::ptr::eq(entry.ml_name, self.entry().ml_name)
+        };
+        descriptor_entry(descriptor).is_some_and(same)
     }
 
     fn entry(&self) -> &ffi::PyMethodDef {

@@ -13,6 +13,8 @@ pub mod functions;
 pub mod hook;
 #[cfg(Py_3_12)]
 pub mod layout;
+#[cfg(Py_3_12)]
+pub mod native_calls;
 pub mod objects;
 pub mod once;
 pub mod process;

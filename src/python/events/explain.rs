@@ -13,7 +13,7 @@ use crate::policy::written::spec::OnViolation;
 use crate::policy::{events, judge};
 use crate::python::configuration::allowed::Allowed;
 use crate::python::configuration::approvals;
-use crate::python::configuration::config::{AuditCfg, Callbacks};
+use crate::python::configuration::config::{AuditCfg, Callbacks, Side};
 use crate::python::cpython::calling::Calling;
 use crate::python::denials::denial;
 use crate::python::guard::event::Event;
@@ -75,7 +75,7 @@ impl Explanation {
         allowed.stated.on_violation = OnViolation::Raise;
         allowed.policy = allowed.policy.keeping(&governing::files());
         let callbacks = Callbacks::default();
-        let config = AuditCfg::new(allowed, callbacks, py.None(), false, false);
+        let config = AuditCfg::new(allowed, callbacks, py.None(), false, Side::Caller, false);
         let active = Active::detached();
         let event = Event::new(&name, args, &active, &config);
         match judge::judge_any(&event, events::lookup(name.as_bytes())) {

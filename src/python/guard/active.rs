@@ -13,7 +13,7 @@ use crate::policy::Policy;
 use crate::policy::files::fs::{FileSystem, PathBuf};
 use crate::policy::files::os::Os;
 use crate::policy::judge::ActRules;
-use crate::python::configuration::config::AuditCfg;
+use crate::python::configuration::config::{AuditCfg, Side};
 use crate::python::configuration::live::Live;
 use crate::python::cpython::once::lock;
 use crate::python::cpython::{attachment, ffi as raw, process};
@@ -213,13 +213,15 @@ impl Active {
         std::iter::successors(Some(self), |active| active.other())
     }
 
-    pub fn watches(&self) -> bool {
-        self.config.as_ref().is_some_and(|config| config.get().monitor_calls)
+    /// Returns whether it wants to see calls, from this side.
+    pub fn watches(&self, side: Side) -> bool {
+        let config = self.config.as_ref().map(Py::get);
+        config.is_some_and(|config| config.monitor_calls && config.side == side)
     }
 
     /// The first of this guard and those beside it that wants to see calls.
-    pub fn watching(&self) -> Option<&Self> {
-        self.each().find(|active| active.watches())
+    pub fn watching(&self, side: Side) -> Option<&Self> {
+        self.each().find(|active| active.watches(side))
     }
 
     pub fn is_in_copy(&self) -> bool {

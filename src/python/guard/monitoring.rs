@@ -5,15 +5,15 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyModule, PyString};
 
 use crate::python::callees::callee_cache as cache;
-use crate::python::configuration::config::AuditCfg;
+use crate::python::configuration::config::{AuditCfg, Side};
 use crate::python::cpython::callbacks::NewCallback;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::functions::Builtin;
 use crate::python::cpython::once::Once;
-use crate::python::cpython::{attachment, ffi as raw};
+use crate::python::cpython::{attachment, ffi as raw, native_calls};
 use crate::python::importing::loaded;
 use crate::python::values::errors;
 
@@ -44,6 +44,11 @@ static ON: AtomicBool = AtomicBool::new(false);
 static SWITCHED_OFF: AtomicBool = AtomicBool::new(false);
 /// True if a call site was retired since all were last switched on.
 static RETIRED: AtomicBool = AtomicBool::new(false);
+
+/// The number of guards that watch by what is called.
+static OF_CALLEES: AtomicUsize = AtomicUsize::new(0);
+/// True if native code was loaded since all of it was looked for.
+static NEW_CODE: AtomicBool = AtomicBool::new(true);
 
 thread_local! {
     static REGISTERING: Cell<bool> = const { Cell::new(false) };
@@ -221,11 +226,15 @@ fn take_again(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
 pub struct Hold {
     retires: bool,
     is_of_safe_set: bool,
+    side: Side,
 }
 
 impl Hold {
     /// Switches the events on, and each call site that was switched off on another's account.
     pub fn new(py: Python<'_>, config: &AuditCfg) -> PyResult<Self> {
+        if config.side == Side::Callee {
+            return Self::of_callees(py, config);
+        }
         let retires = config.retire_sites;
         let monitoring = Monitoring::repaired(py)?;
         let blind =
@@ -239,9 +248,25 @@ impl Hold {
         HOLDS.fetch_add(1, Ordering::Relaxed);
         OF_SAFE_SET.fetch_add(is_of_safe_set.into(), Ordering::Relaxed);
         RETIRING.fetch_add(retires.into(), Ordering::Relaxed);
-        let hold = Self { retires, is_of_safe_set };
+        let hold = Self { retires, is_of_safe_set, side: Side::Caller };
         begin(py, monitoring)?;
         Ok(hold)
+    }
+
+    /// Has calls come through what is called, also what was made or loaded since the last one.
+    fn of_callees(py: Python<'_>, config: &AuditCfg) -> PyResult<Self> {
+        if loaded::foreign() && NEW_CODE.swap(false, Ordering::Relaxed) {
+            native_calls::set_foreign_code(loaded::foreign_code(py)?);
+            native_calls::find_all(py).inspect_err(|_| NEW_CODE.store(true, Ordering::Relaxed))?;
+        }
+        if !native_calls::has_room() {
+            return Err(errors::no_room_for_callees());
+        }
+        let is_of_safe_set = has_safe_set(config.safe_set);
+        OF_CALLEES.fetch_add(1, Ordering::Relaxed);
+        OF_SAFE_SET.fetch_add(is_of_safe_set.into(), Ordering::Relaxed);
+        native_calls::watch(true);
+        Ok(Self { retires: false, is_of_safe_set, side: Side::Callee })
     }
 }
 
@@ -249,6 +274,12 @@ impl Drop for Hold {
     fn drop(&mut self) {
         RETIRING.fetch_sub(self.retires.into(), Ordering::Relaxed);
         OF_SAFE_SET.fetch_sub(self.is_of_safe_set.into(), Ordering::Relaxed);
+        if self.side == Side::Callee {
+            if OF_CALLEES.fetch_sub(1, Ordering::Relaxed) == 1 {
+                native_calls::watch(false);
+            }
+            return;
+        }
         // Without a guard that watches, the events are switched off.
         if HOLDS.fetch_sub(1, Ordering::Relaxed) == 1 && ON.load(Ordering::Relaxed) {
             let _ = attachment::if_attached(stop);
@@ -297,7 +328,7 @@ fn stop(py: Python<'_>) {
 #[inline]
 pub fn all_have_safe_set() -> bool {
     let same = OF_SAFE_SET.load(Ordering::Relaxed);
-    same != 0 && same == HOLDS.load(Ordering::Relaxed)
+    same != 0 && same == HOLDS.load(Ordering::Relaxed) + OF_CALLEES.load(Ordering::Relaxed)
 }
 
 /// Returns whether a set of safe callees is the remembered one, or has become it: another set
@@ -342,6 +373,16 @@ pub fn native_code_loads(py: Python<'_>) -> PyResult<()> {
         return Ok(());
     }
     begin(py, Monitoring::repaired(py)?)
+}
+
+/// Has the calls of a module's native code watched, which was just loaded.
+pub fn native_code_loaded(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    NEW_CODE.store(true, Ordering::Relaxed);
+    if OF_CALLEES.load(Ordering::Relaxed) != 0 {
+        native_calls::set_foreign_code(loaded::foreign_code(module.py())?);
+        native_calls::find_in(module);
+    }
+    Ok(())
 }
 
 pub fn note_changed() {

@@ -1,6 +1,7 @@
 //! The standard library's modules and objects, and whether native code from outside it is loaded.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -47,6 +48,14 @@ fn is_standard_extension(known: &StandardLibrary, directory: &Path, path: &Path)
 
 /// Also CPython's own, though `sys.stdlib_module_names` leaves it out.
 const INTERPRETERS: &str = "_xxsubinterpreters";
+
+/// Where the code of objects is that are no part of the interpreter, its standard library or this
+/// package.
+pub fn foreign_code(py: Python<'_>) -> PyResult<Vec<Range<usize>>> {
+    let known = StandardLibrary::get(py)?;
+    let extensions = EXTENSIONS.get_or_try_init(py, || extension_directory(py))?;
+    Ok(code_unless(|path| is_standard_extension(known, extensions, path)))
+}
 
 /// The extension module of a native function, by its shared object; `None` of a standard one.
 pub fn foreign_module(known: &StandardLibrary, function: usize) -> Option<String> {
@@ -191,11 +200,11 @@ impl StandardLibrary {
 
 // Shared objects of the process that use Python's C API, or hold a function.
 
-pub use objects::{any_foreign, holding};
+pub use objects::{any_foreign, code_unless, holding};
 
 mod objects {
     use std::ffi::OsStr;
-    use std::ops::ControlFlow;
+    use std::ops::{ControlFlow, Range};
     use std::os::unix::ffi::OsStrExt;
     use std::path::{Path, PathBuf};
     use std::sync::OnceLock;
@@ -231,6 +240,23 @@ mod objects {
             }
         });
         found.is_some() || !any
+    }
+
+    /// Where the code of all objects is that are neither the interpreter's, ours nor standard.
+    pub fn code_unless(is_standard: impl Fn(&Path) -> bool) -> Vec<Range<usize>> {
+        let mut code = Vec::new();
+        let _: Option<()> = objects::each(|object| {
+            let path = Path::new(OsStr::from_bytes(object.path()));
+            let own = [ffi::PyLong_FromLong as *const () as usize, holding as *const () as usize];
+            if !object.is_program
+                && !own.into_iter().any(|own| object.holds(own))
+                && !is_standard(path)
+            {
+                code.extend(object.code());
+            }
+            ControlFlow::Continue(())
+        });
+        code
     }
 
     /// The shared object that a function's code is in; `None` for the interpreter, for ours, and if

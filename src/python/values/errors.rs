@@ -47,6 +47,19 @@ pub fn of_system(error: rustix::io::Errno) -> PyErr {
     PyOSError::new_err((error.raw_os_error(), text))
 }
 
+/// What calls native code has no frame.
+#[cfg(Py_3_12)]
+pub fn no_frame() -> PyErr {
+    PyRuntimeError::new_err("no Python code runs")
+}
+
+#[cfg(Py_3_12)]
+pub fn no_room_for_callees() -> PyErr {
+    PyRuntimeError::new_err(
+        "calls='callee' has no room for all the native code that is loaded: write calls='events'",
+    )
+}
+
 pub fn without_monitor(argument: &str) -> PyErr {
     PyRuntimeError::new_err(format!("{argument} requires monitor_calls=True"))
 }

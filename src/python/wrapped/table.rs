@@ -9,6 +9,8 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
+#[cfg(Py_3_12)]
+use pyo3::types::PyModule;
 use pyo3::types::{PyString, PyType};
 
 use crate::policy::judge::Follows;
@@ -19,6 +21,8 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, Lists, Table};
+#[cfg(Py_3_12)]
+use crate::python::guard::monitoring;
 use crate::python::guard::scope;
 use crate::python::wrapped::callbacks_later::{self, Registered};
 use crate::python::wrapped::without_event::{self, Raises, Silent};
@@ -211,6 +215,10 @@ fn is_loaded(called: Called<'_>, module: &Bound<'_, PyAny>) -> Option<()> {
         let own = own.map(|name| name.to_string_lossy().into_owned());
         if let Some(name) = &own {
             add(module, name)?;
+        }
+        #[cfg(Py_3_12)]
+        if let Ok(module) = module.cast::<PyModule>() {
+            monitoring::native_code_loaded(module)?;
         }
         // A module's C code is found by the last part of the name that it is loaded under.
         let last = |name: &str| name.rsplit('.').next().map(str::to_owned);

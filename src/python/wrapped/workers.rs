@@ -192,9 +192,9 @@ fn guarded<'py>(
          sys.path[:] = _path; del sys, _path, _util, _spec, _module, enter",
         shown(&place.package)?,
         shown(&text)?,
-        match config.bind(py).get().monitor_calls {
-            true => "True",
-            false => "False",
+        match config.bind(py).get() {
+            config if config.monitor_calls => format!("'{}'", config.side.name()),
+            _ => "None".to_owned(),
         },
         shown(worker.module())?,
         governing.shown()?,

@@ -1,0 +1,18 @@
+"""Both ways to watch calls: the tests of calls run in each."""
+
+import pytest
+
+
+def pytest_generate_tests(metafunc):
+    if "side" in metafunc.fixturenames:
+        is_ours = metafunc.config.getoption("--implementation") == "fastaudit_rs"
+        has_one_side = metafunc.definition.get_closest_marker("one_side") is not None
+        sides = ["events", "callee"] if is_ours and not has_one_side else ["events"]
+        metafunc.parametrize("side", sides, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def side(request, monkeypatch):
+    """How calls are watched: `mk_audit(calls=…)`."""
+    monkeypatch.setenv("FASTAUDIT_RS_CALLS", request.param)
+    return request.param
