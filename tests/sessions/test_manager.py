@@ -355,6 +355,12 @@ def victim(manager, key):
     return manager._of[key].session._process.worker.pid
 
 
+def kill(manager, key):
+    """Kill it. For a moment the processes of the session can still run a step."""
+    os.kill(victim(manager, key), signal.SIGKILL)
+    assert until(manager._of[key].session._has_ended)
+
+
 #: Ends the process of a session, by a signal that no policy denies.
 END = "import signal, time\nsignal.setitimer(signal.ITIMER_REAL, 0.001)\ntime.sleep(9)"
 
@@ -378,7 +384,7 @@ class TestProcessesThatEnd:
         """All of it is gone."""
         manager = manage()
         value(manager, "a", "x = 1")
-        os.kill(victim(manager, "a"), signal.SIGKILL)
+        kill(manager, "a")
         ran = manager.run("a", "globals().get('x')")
         assert (ran.value, ran.restarted) == (None, "anew")
         assert ran.for_model().startswith("session:\nThe session began anew")
@@ -388,7 +394,7 @@ class TestProcessesThatEnd:
         manager = manage(store={}, autosave=True)
         value(manager, "a", "x = 1\nf = lambda: 1")
         value(manager, "a", "x += 1")
-        os.kill(victim(manager, "a"), signal.SIGKILL)
+        kill(manager, "a")
         ran = asyncio.run(manager.arun("a", "x"))
         assert (ran.value, ran.restarted, ran.lost) == (2, "restored", {"f": "a lambda"})
 

@@ -73,7 +73,7 @@ PLACES = {
 NEEDED = {"open": 3, "os.chdir": 1, "object.__setattr__": 2}
 
 ORDINARY = {"__name__", "__qualname__", "__bases__", "__class__", "__defaults__", "__type_params__"}
-SIGNALS = ("os.kill", "os.killpg", "signal.pidfd_send_signal")
+SIGNALS = ("os.kill", "os.killpg", "signal.pidfd_send_signal", "signal.pthread_kill")
 DEVICES = ("/dev/null", "/dev/stdout", "/dev/stderr")
 
 
