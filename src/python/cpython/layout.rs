@@ -4,7 +4,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use pyo3::ffi::{self, PyMethodDef, PyObject, PyTypeObject};
+use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -29,8 +29,16 @@ struct MethodWrapper {
     descriptor: *mut ffi::PyWrapperDescrObject,
 }
 
-/// The entry that every native `__new__` shares, whatever class it makes instances of.
-static NEW: AtomicPtr<PyMethodDef> = AtomicPtr::new(ptr::null_mut());
+/// The C function that every native `__new__` shares, whatever class it makes instances of.
+static NEW: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// Returns whether a native function is a `__new__`.
+#[inline]
+fn makes_instances(function: &NativeFunction) -> bool {
+    // SAFETY: the table entry of a function is valid as long as it.
+    let code = unsafe { (*function.method).ml_meth.as_ptr() };
+    ptr::eq(code.cast(), NEW.load(Ordering::Relaxed))
+}
 
 /// The type of bound slot wrappers (`types.MethodWrapperType`), which is not exported.
 static METHOD_WRAPPER: AtomicPtr<PyTypeObject> = AtomicPtr::new(ptr::null_mut());
@@ -40,8 +48,8 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let wrapper = calling::import(py, "types")?.attr("MethodWrapperType")?;
     METHOD_WRAPPER.store(wrapper.as_ptr().cast(), Ordering::Relaxed);
     let new = py.get_type::<PyAny>().attr("__new__")?;
-    let entry = Builtin::cast(&new).map(|new| new.method());
-    NEW.store(entry.unwrap_or(ptr::null_mut()), Ordering::Relaxed);
+    let code = Builtin::cast(&new).map(|new| new.function().cast_mut());
+    NEW.store(code.unwrap_or(ptr::null_mut()), Ordering::Relaxed);
     Ok(())
 }
 
@@ -89,7 +97,7 @@ pub fn native_entry<'a, 'py>(object: Callee<'a, 'py>) -> Option<NativeEntry<'a, 
         let ty = ffi::Py_TYPE(ptr);
         if ty == &raw mut ffi::PyCFunction_Type || ty == &raw mut ffi::PyCMethod_Type {
             let function = &*ptr.cast::<NativeFunction>();
-            Some(if function.method == NEW.load(Ordering::Relaxed) {
+            Some(if makes_instances(function) {
                 NativeEntry::New(Callee::from_ptr_or_opt(object.py(), function.receiver))
             } else {
                 NativeEntry::Function(function.method as usize)
@@ -142,7 +150,7 @@ pub fn code_of<'py>(object: &Bound<'py, PyAny>) -> impl Iterator<Item = usize> +
             class = ptr;
         } else if ffi::PyCFunction_Check(ptr) != 0 {
             let function = &*ptr.cast::<NativeFunction>();
-            if function.method == NEW.load(Ordering::Relaxed) {
+            if makes_instances(function) {
                 class = function.receiver;
             } else {
                 codes.push((*function.method).ml_meth.as_ptr() as usize);
@@ -203,7 +211,7 @@ pub fn bound_method<'a, 'py>(object: Callee<'a, 'py>) -> Option<(usize, Callee<'
         let function = &*object.as_ptr().cast::<NativeFunction>();
         let receiver = Callee::from_ptr_or_opt(object.py(), function.receiver)?;
         let is_method = function.has_no_module()
-            && function.method != NEW.load(Ordering::Relaxed)
+            && !makes_instances(function)
             && ffi::PyModule_Check(receiver.as_ptr()) == 0
             && !is_class(receiver);
         is_method.then_some((function.method as usize, receiver))

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 
 use super::foreign::is_foreign;
 use super::{HOOKS, NativeCalls, around};
-use crate::python::cpython::arguments::{CallArguments, Convention, Vectorcall, typed};
+use crate::python::cpython::arguments::{CallArguments, Convention, Vectorcall};
 use crate::python::cpython::called::Called;
 use crate::python::cpython::functions::{Builtin, NativeFunction};
 use crate::python::cpython::layout;
@@ -77,16 +77,14 @@ pub(super) fn route_function(object: Borrowed<'_, '_, PyAny>) {
     // SAFETY: it is such an object, and its entry lives as long as it; a native `__new__` is bound to
     // its class.
     unsafe {
-        if layout::is_new(object) {
-            let class = (*raw).receiver.cast::<ffi::PyTypeObject>();
-            if (*class).tp_new.is_some_and(|own| is_foreign(own as usize)) {
-                // All share one entry, which the interpreter never calls directly.
-                (*raw).vectorcall = Some(hooks.constructor);
+        let code = match layout::is_new(object) {
+            true => {
+                (*(*raw).receiver.cast::<ffi::PyTypeObject>()).tp_new.map_or(0, |new| new as usize)
             }
-            return;
-        }
+            false => function.function() as usize,
+        };
         if (*raw).vectorcall.is_some_and(|own| own as usize == hooks.function as usize)
-            || !is_foreign(function.function() as usize)
+            || !is_foreign(code)
         {
             return;
         }
@@ -201,25 +199,6 @@ pub(super) unsafe extern "C-unwind" fn descriptor<W: NativeCalls>(
         around::<W>(callable, ptr::null_mut(), || {
             let arguments = CallArguments::new(args, nargsf, kwnames);
             Called::new((*entry).convention, callable, ptr::null_mut(), arguments).make().into_ptr()
-        })
-    }
-}
-
-/// # Safety
-/// Called by CPython by the vectorcall convention, with a native `__new__`.
-pub(super) unsafe extern "C-unwind" fn constructor<W: NativeCalls>(
-    callable: *mut PyObject,
-    args: *const *mut PyObject,
-    nargsf: usize,
-    kwnames: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: by the caller; each takes a tuple and a dict.
-    unsafe {
-        let own = (*(*callable.cast::<NativeFunction>()).method).ml_meth.as_ptr();
-        let convention = Convention::TupleAndDict(typed(own.cast()));
-        around::<W>(callable, ptr::null_mut(), || {
-            let arguments = CallArguments::new(args, nargsf, kwnames);
-            Called::new(convention, callable, ptr::null_mut(), arguments).make().into_ptr()
         })
     }
 }

@@ -74,7 +74,6 @@ pub fn watch(on: bool) {
 /// The functions that the calls are routed to.
 struct Hooks {
     function: Vectorcall,
-    constructor: Vectorcall,
     descriptor: Vectorcall,
     instances: instances::Stubs,
 }
@@ -89,7 +88,6 @@ pub fn install<W: NativeCalls>(py: Python<'_>) -> PyResult<()> {
     types::install::<W>(py)?;
     let _ = HOOKS.set(Hooks {
         function: functions::function::<W>,
-        constructor: functions::constructor::<W>,
         descriptor: functions::descriptor::<W>,
         instances: instances::stubs::<W>(),
     });
