@@ -83,8 +83,10 @@ async def conversation(client, out):
     assert told["hint"] in (f"--write {out}/a", f"--write {out}")
     await client.call_tool("run_python", {"code": "print('on')"}, progress_callback=progress)
     assert await eventually(lambda: "".join(heard) == "on\n"), heard
-    endless = asyncio.ensure_future(ask(client, "x += 1\nwhile True: pass"))
-    await asyncio.sleep(0.4)
+    code = "x += 1\nprint('begun')\nwhile True: pass"
+    call = client.call_tool("run_python", {"code": code}, progress_callback=progress)
+    endless = asyncio.ensure_future(call)
+    assert await eventually(lambda: "".join(heard) == "on\nbegun\n"), heard
     endless.cancel()
     await asyncio.wait([endless])
     assert (await ask(client, "x + 1"))["value"] == 42
