@@ -59,7 +59,8 @@ def pytest_configure(config):
         "threads or descriptors",
     )
     config.addinivalue_line(
-        "markers", "one_side: names how calls are watched, or is about events; others run in each way"
+        "markers",
+        "one_side: names how calls are watched, or is about events; others run in each way",
     )
     config.addinivalue_line(
         "markers",
