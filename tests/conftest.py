@@ -60,7 +60,7 @@ def pytest_configure(config):
     )
     config.addinivalue_line(
         "markers",
-        "one_side: names how calls are watched, or is about events; others run in each way",
+        "one_side(side='events'): is about one way to watch calls; others run in each",
     )
     config.addinivalue_line(
         "markers",

@@ -6,8 +6,10 @@ import pytest
 def pytest_generate_tests(metafunc):
     if "side" in metafunc.fixturenames:
         is_ours = metafunc.config.getoption("--implementation") == "fastaudit_rs"
-        has_one_side = metafunc.definition.get_closest_marker("one_side") is not None
-        sides = ["events", "callee"] if is_ours and not has_one_side else ["events"]
+        one_side = metafunc.definition.get_closest_marker("one_side")
+        sides = ["events", "callee"] if is_ours else ["events"]
+        if one_side is not None:
+            sides = list(one_side.args) or ["events"]
         metafunc.parametrize("side", sides, indirect=True)
 
 

@@ -16,30 +16,13 @@ if sys.version_info < (3, 12):
 
 import numpy as np
 import orjson
+from test_call_sites import seen as seen, watch as watch
 
 from fastaudit_rs import AuditDenied, Policy, mk_audit
 
-pytestmark = pytest.mark.one_side
+pytestmark = pytest.mark.one_side("callee")
 
 array = np.arange(6)
-
-
-@pytest.fixture
-def seen(places):
-    """`seen(function)`: the native callees that the function calls under a guard, all allowed."""
-
-    def run(function):
-        callees = []
-
-        def on_call(caller, callee, *rest):
-            callees.append(callee)
-            return False
-
-        with mk_audit([places.ok], on_call=on_call, calls="callee")():
-            function()
-        return callees
-
-    return run
 
 
 #: Each kind of native callable.

@@ -167,38 +167,38 @@ pub(super) unsafe fn route_bound(method: *mut PyObject, bound: *mut PyObject) {
     }
 }
 
-/// # Safety
-/// Called by CPython by the vectorcall convention, with a function that was routed here.
-pub(super) unsafe extern "C-unwind" fn function<W: NativeCalls>(
-    callable: *mut PyObject,
-    args: *const *mut PyObject,
-    nargsf: usize,
-    kwnames: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: by the caller; a function that was routed has an entry of ours.
-    unsafe {
-        let entry = (*callable.cast::<NativeFunction>()).method.cast::<Entry>();
-        around::<W>(callable, ptr::null_mut(), || {
-            let arguments = CallArguments::new(args, nargsf, kwnames);
-            Called::new((*entry).convention, callable, ptr::null_mut(), arguments).make().into_ptr()
-        })
-    }
+/// Declares vectorcalls: of what, and where that has its entry.
+macro_rules! vectorcalls {
+    ($($(#[$doc:meta])* $name:ident($callable:ident) => $entry:expr;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            /// Called by CPython, with one that was routed here.
+            pub(super) unsafe extern "C-unwind" fn $name<W: NativeCalls>(
+                $callable: *mut PyObject,
+                args: *const *mut PyObject,
+                nargsf: usize,
+                kwnames: *mut PyObject,
+            ) -> *mut PyObject {
+                // SAFETY: by the caller; what was routed has an entry of ours.
+                unsafe {
+                    let convention = (*$entry.cast::<Entry>()).convention;
+                    around::<W>($callable, ptr::null_mut(), || {
+                        let arguments = CallArguments::new(args, nargsf, kwnames);
+                        let called =
+                            Called::new(convention, $callable, ptr::null_mut(), arguments);
+                        called.make().into_ptr()
+                    })
+                }
+            }
+        )*
+    };
 }
 
-/// # Safety
-/// Called by CPython by the vectorcall convention, with a method that was routed here.
-pub(super) unsafe extern "C-unwind" fn descriptor<W: NativeCalls>(
-    callable: *mut PyObject,
-    args: *const *mut PyObject,
-    nargsf: usize,
-    kwnames: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: by the caller; a method that was routed has an entry of ours.
-    unsafe {
-        let entry = (*callable.cast::<ffi::PyMethodDescrObject>()).d_method.cast::<Entry>();
-        around::<W>(callable, ptr::null_mut(), || {
-            let arguments = CallArguments::new(args, nargsf, kwnames);
-            Called::new((*entry).convention, callable, ptr::null_mut(), arguments).make().into_ptr()
-        })
-    }
+vectorcalls! {
+    /// That of a function.
+    function(callable) => (*callable.cast::<NativeFunction>()).method;
+    /// That of a method of a class.
+    descriptor(callable) => (*callable.cast::<ffi::PyMethodDescrObject>()).d_method;
 }
