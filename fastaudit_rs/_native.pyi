@@ -99,8 +99,8 @@ def mk_audit(
             audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669): before, ``True`` is an
             error; without the argument calls are not watched there, which a ``RuntimeWarning`` says
             once in a process.
-        calls: How calls are watched. ``"events"`` has the interpreter report each call (PEP 669), which
-            slows code that calls much. ``"callee"`` has the native code itself report its calls:
+        calls: How calls are watched. With ``"events"`` the interpreter reports each call (PEP 669),
+            which slows code that calls much. With ``"callee"`` native code reports its own calls:
             other code runs at full speed, and calls by ``map``, ``sorted`` and the like are seen
             too. Native functions that are made while code runs are seen if native code returned
             them. ``None`` is the value of the environment variable ``FASTAUDIT_RS_CALLS``, or
