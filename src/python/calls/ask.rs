@@ -31,7 +31,7 @@ pub enum SiteAnswer {
     Quiet,
     /// It stays watched, whatever guards are in force.
     Watch,
-    /// The same; the callee does not survive an exception in Python code that it calls.
+    /// The same, on the callee's side: it does not survive an exception in Python code that it calls.
     Fragile,
     /// The host wants it switched off.
     SwitchOff,

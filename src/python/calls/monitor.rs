@@ -193,7 +193,9 @@ pub fn judge(
     };
     if found.is_fragile {
         deferred::begins(py, (side == Side::Caller).then(monitoring::id))?;
-        return Ok(SiteAnswer::Fragile);
+        if side == Side::Callee {
+            return Ok(SiteAnswer::Fragile);
+        }
     }
     Ok(answer)
 }
