@@ -81,7 +81,7 @@ lint-rust: $(VENV)/.built
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --quiet --no-default-features --all-targets -- -D warnings
 	PYO3_PYTHON=$(abspath $(PY)) CARGO_TARGET_DIR=target/lint cargo clippy --quiet --all-targets -- -D warnings
-	# Where calls are not watched other code is built.
+	# Before 3.12, without events of calls, other code is built.
 	if old=$$(scripts/find-python 3.11 || scripts/find-python 3.10); then \
 		PYO3_PYTHON=$$old CARGO_TARGET_DIR=target/lint cargo clippy --quiet --lib -- -D warnings; fi
 

@@ -51,8 +51,7 @@ def main() -> int:
     (home / "notes.txt").write_text("keep\n")
     os.environ["HOME"] = str(home)
     os.chdir(workspace)
-    monitor = sys.version_info >= (3, 12)
-    audit_perms = mk_audit(["."], before_deny=allow_echo, monitor_calls=monitor)
+    audit_perms = mk_audit(["."], before_deny=allow_echo)
 
     before, wrong, unseen = outside(home), 0, 0
     table = Table(title=f"exec(snippet) under mk_audit(['.']), Python {sys.version.split()[0]}")

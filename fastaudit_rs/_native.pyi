@@ -53,9 +53,6 @@ _OnViolation: TypeAlias = Callable[[AuditDenied], object]
 
 __version__: Final[str]
 
-MONITORING: Final[bool]
-"""True if calls of native code can be watched here: since Python 3.12 (PEP 669)."""
-
 def _raise_violations() -> None:
     """Make each denial in this process from now on a `SandboxViolation`."""
 
@@ -96,15 +93,13 @@ def mk_audit(
         tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; by default 3 or another
             free one (``AuditPerms.tool_id``).
         monitor_calls: True if calls of native code that is not in the standard library raise the
-            audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669): before, ``True`` is an
-            error; without the argument calls are not watched there, which a ``RuntimeWarning`` says
-            once in a process.
-        calls: How calls are watched. With ``"events"`` the interpreter reports each call (PEP 669),
-            which slows code that calls much. With ``"callee"`` native code reports its own calls:
-            other code runs at full speed, and calls by ``map``, ``sorted`` and the like are seen
-            too. Native functions that are made while code runs are seen if native code returned
-            them. ``None`` is the value of the environment variable ``FASTAUDIT_RS_CALLS``, or
-            ``"events"``.
+            audit event ``fastaudit.call``.
+        calls: How calls are watched. With ``"events"`` the interpreter reports each call (PEP 669,
+            Python 3.12 and newer), which slows code that calls much. With ``"callee"`` native code
+            reports its own calls: other code runs at full speed, and calls by ``map``, ``sorted``
+            and the like are seen too. Native functions that are made while code runs are seen if
+            native code returned them. ``None`` is the value of the environment variable
+            ``FASTAUDIT_RS_CALLS``; without one ``"events"``, and ``"callee"`` before Python 3.12.
         retire_sites: Stop watching a call site after its first harmless call, one of Python code or
             of the standard library. Code runs at nearly full speed, but native code called there
             later is not seen. Needs ``monitor_calls``, and ``calls="events"``.
@@ -141,9 +136,9 @@ def mk_audit(
         TypeError: An argument has the wrong type; the message names it.
         ValueError: A root is empty, holds a NUL or cannot be encoded, ``tool_id`` is out of range,
             or a name in ``packages`` is neither installed nor declared.
-        RuntimeError: ``monitor_calls`` on a Python without ``sys.monitoring``; a tool id in use;
-            ``on_call`` or ``retire_sites`` without ``monitor_calls``; another audit
-            hook refused ours.
+        RuntimeError: ``calls="events"`` or ``retire_sites`` before Python 3.12; a tool id in use;
+            ``on_call`` or ``retire_sites`` without ``monitor_calls``; another audit hook refused
+            ours.
         PermissionError: Called inside a guard.
 
     Callbacks run under the guard. An event that is denied while one of them runs is denied without

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import AuditPerms, Policy, _landlock
-from ._native import MONITORING, _Confinement
+from ._native import _Confinement
 
 #: Files that the libraries under Python read, wherever Python code may: to find others, hosts,
 #: time.
@@ -76,7 +76,7 @@ def _rings(
 
     Making them takes longer than a call; they are made anew if a place leads elsewhere now.
     """
-    audit_perms = policy.guard(monitor_calls=MONITORING)
+    audit_perms = policy.guard()
     return audit_perms, confinement(policy, audit_perms._temporary_directory(), path)
 
 

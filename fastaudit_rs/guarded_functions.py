@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from . import Policy
-from ._native import MONITORING
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,7 +43,7 @@ class Guarded(Generic[P, R]):
                 f"{self!r} has no policy, and this worker has none: name one with "
                 "guarded(policy), or register policy.worker_plugin()"
             )
-        guard = policy.guard(monitor_calls=MONITORING)()
+        guard = policy.guard()()
         # As a decorator it holds until the coroutine of a coroutine function has ended.
         return guard(self.function)(*args, **kwargs)
 

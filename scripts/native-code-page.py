@@ -24,8 +24,9 @@ fail if an item is wrong or a native function of the standard library is missing
 WAYS = """\
 ## Ways to reach native code
 
-From Python 3.12 on, a guard stops other packages' native code if code reaches it in a way of the
-first row. It misses the other ways. `f` is a native function, `n` an instance of a native class.
+A guard stops other packages' native code if code reaches it in a way of the first row. It misses
+the other ways; `calls="callee"` stops many of them. `f` is a native function, `n` an instance of a
+native class.
 
 """
 

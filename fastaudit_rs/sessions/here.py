@@ -14,7 +14,6 @@ from queue import SimpleQueue
 from typing import Any
 
 from .. import AuditDenied, Policy, _native
-from .._native import MONITORING
 from .._rules import rules_for_model
 from .._threads import in_thread, submit
 from .._waiting import Waiting
@@ -78,7 +77,7 @@ class HereSession(Session):
         snapshots: int = SNAPSHOTS,
         calls: int = CALLS,
         pending_seconds: float | None = None,
-        monitor_calls: bool = MONITORING,
+        monitor_calls: bool = True,
         on_denied: Callable[[AuditDenied], object] | None = None,
         **options: Any,
     ) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn, TextIO
 
 from .. import Network, Policy, Recording, __version__
-from .._native import MONITORING
 from ..programs import DENIED, TIMED_OUT, exit_status as status_of, prepare, split, start_again
 from . import kernel, mcp_command, run_command
 from .options import (
@@ -164,7 +163,7 @@ def _learn(options: argparse.Namespace) -> int:
         file = _printed_apart() if output is None else open(output, "a", encoding="utf-8")
     except (OSError, ValueError) as error:
         return wrong(error)
-    recording = (before or Policy()).observe(monitor_calls=MONITORING)()
+    recording = (before or Policy()).observe()()
     status = _recorded(recording, program)
     learned = recording.suggest() if before is None else merged(before, recording)
     with file:
@@ -219,7 +218,7 @@ def _trace(options: argparse.Namespace) -> int:
     command, here = shlex.join(sys.argv), os.getcwd()
     with tempfile.TemporaryDirectory(prefix="fastaudit-rs-") as directory:
         log = os.path.join(directory, "log")
-        recording = policy.observe(monitor_calls=MONITORING, log=log)()
+        recording = policy.observe(log=log)()
         begun = time.time()
         status = _recorded(recording, program)
         seconds = time.time() - begun

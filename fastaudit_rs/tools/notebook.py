@@ -30,7 +30,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from IPython.display import display
 
 from .. import AuditDenied, Guard, Recording
-from .._native import MONITORING, AuditPerms, Observer, _TemporaryFiles
+from .._native import AuditPerms, Observer, _TemporaryFiles
 from .._notebook import cell_of, render
 from . import asking, denials
 from .cell_lines import is_control, own_line, show_own_line, take_off
@@ -89,14 +89,14 @@ class Permissions:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             if options.record:
-                made: Observer | AuditPerms = policy.observe(monitor_calls=MONITORING)
+                made: Observer | AuditPerms = policy.observe()
             else:
                 shell, person = get_ipython(), None
                 if options.ask:
                     where = partial(place_of, shell)
                     person = asking.frontend(shell, options.approvals, where)
                 on_ask = asking.on_ask(options, person)
-                made = policy.guard(monitor_calls=MONITORING, on_denied=tell_late, on_ask=on_ask)
+                made = policy.guard(on_denied=tell_late, on_ask=on_ask)
         for warning in warned:
             text = str(warning.message).removeprefix("fastaudit_rs: ")
             print(f"{self.words}: {text}", file=sys.stderr)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from .. import AuditDenied, Guard, Network, Policy
-from .._native import MONITORING
 from .options import changed
 
 #: The most frames that `monkeypatch` and `mock` have between them and a change of the environment.
@@ -43,7 +42,7 @@ class GuardedTest:
     def __init__(
         self, policy: Policy, on_denied: Callable[[AuditDenied], object] | None = None
     ) -> None:
-        perms = policy.guard(self._allows, monitor_calls=MONITORING, on_denied=on_denied)
+        perms = policy.guard(self._allows, on_denied=on_denied)
         self.guard: Guard = perms()._keep()
         self._thread: int | None = None
         self._other_threads = 0

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import pytest
 
 from .. import AuditDenied, Guard, Network, Policy
-from .._native import MONITORING, _govern
+from .._native import _govern
 from .denials import lines
 from .pytest_guard import (
     OF_FIXTURE,
@@ -360,6 +360,6 @@ def audit_perms(tmp_path: Path, pytestconfig: pytest.Config) -> Callable[..., Gu
         policy = run.base.replace(**fields)
         policy = with_roots(policy, tmp_path)._told_in("fixture", policy, " ".join(fields))
         with contextlib.nullcontext() if run.test is None else run.test.left():
-            return policy.guard(data=OF_FIXTURE, monitor_calls=MONITORING)()
+            return policy.guard(data=OF_FIXTURE)()
 
     return make

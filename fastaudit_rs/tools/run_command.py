@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .. import AuditDenied, Policy
-from .._native import MONITORING
 from ..programs import (
     BY_A_SIGNAL,
     DENIED,
@@ -85,9 +84,7 @@ def run(options: argparse.Namespace) -> int:
     with warnings.catch_warnings(record=True) as warned:
         try:
             on_ask = _on_ask(options, person)
-            policy.install(
-                monitor_calls=MONITORING, on_denied=ending.note, on_ask=on_ask, log=options.log
-            )
+            policy.install(on_denied=ending.note, on_ask=on_ask, log=options.log)
         except (OSError, ValueError) as error:
             return wrong(error)
     for warning in warned:

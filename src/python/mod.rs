@@ -86,9 +86,6 @@ mod _native {
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
-
-    #[pymodule_export]
-    const MONITORING: bool = cfg!(Py_3_12);
 }
 
 /// Makes all native classes, and that of denials: later there may be no memory, and PyO3 panics then.

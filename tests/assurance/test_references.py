@@ -151,7 +151,6 @@ def test_nothing_is_kept(operations, name):
     assert max(more) < ROUNDS // 2, more
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="watches no calls")
 def test_nothing_is_kept_of_calls(places):
     import orjson
 

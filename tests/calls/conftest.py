@@ -1,5 +1,7 @@
 """Both ways to watch calls: the tests of calls run in each."""
 
+import sys
+
 import pytest
 
 
@@ -10,6 +12,9 @@ def pytest_generate_tests(metafunc):
         sides = ["events", "callee"] if is_ours else ["events"]
         if one_side is not None:
             sides = list(one_side.args) or ["events"]
+        if sys.version_info < (3, 12):
+            # There are no events.
+            sides = [side for side in sides if side != "events"]
         metafunc.parametrize("side", sides, indirect=True)
 
 

@@ -9,15 +9,11 @@ import textwrap
 import types
 import weakref
 
-import programs
-import pytest
-
-if sys.version_info < (3, 12):
-    pytest.skip("sys.monitoring came with 3.12", allow_module_level=True)
-
 import numpy as np
 import numpy.random
 import orjson
+import programs
+import pytest
 from test_calls import call, denied_callee, watch as watch
 
 
@@ -397,3 +393,29 @@ class TestNothingToWatch:
             with audit_perms():
                 print(events())
         """) == ["False", "True"]
+
+
+def test_versions_of_classes_that_are_given_again():
+    """Python 3.10 does so after this call: what is harmless is told by them."""
+    program = """
+        import sys
+        import numpy
+        from fastaudit_rs import Policy
+        guard = Policy().guard()
+        harmless = [type("Harmless", (), {}) for _ in range(100)]
+        with guard():
+            for made in harmless:
+                made()
+        sys._clear_type_cache()
+        native = [type("Native", (numpy.ndarray,), {}) for _ in range(200)]
+        for made in native:
+            hasattr(made, "name")
+        def is_denied(made):
+            try:
+                made((1,))
+            except PermissionError:
+                return True
+        with guard():
+            print({is_denied(made) for made in native})
+    """
+    assert programs.printed(textwrap.dedent(program)) == "{True}\n"

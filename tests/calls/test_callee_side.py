@@ -8,19 +8,16 @@ import pickle
 import sys
 import weakref
 
-import programs
-import pytest
-
-if sys.version_info < (3, 12):
-    pytest.skip("calls are watched from 3.12 on", allow_module_level=True)
-
 import numpy as np
 import orjson
+import programs
+import pytest
 from test_call_sites import seen as seen, watch as watch
 
 from fastaudit_rs import AuditDenied, Policy, mk_audit
 
 pytestmark = pytest.mark.one_side("callee")
+has_events = pytest.mark.skipif(sys.version_info < (3, 12), reason="no sys.monitoring before 3.12")
 
 array = np.arange(6)
 
@@ -244,6 +241,7 @@ class TestGuards:
                 assert raised.value.event_args[1] == "orjson.dumps"
         assert orjson.dumps(1) == b"1"
 
+    @has_events
     def test_disable_lets_the_call_pass_and_asks_again(self, places):
         asked = []
 
@@ -256,6 +254,7 @@ class TestGuards:
                 orjson.dumps(1)
         assert len(asked) == 2
 
+    @has_events
     def test_one_of_each_kind(self, places, elsewhere):
         def guard(side, asked):
             on_call = lambda caller, callee, *rest: (asked.append(callee), False)[1]  # noqa: E731
@@ -271,6 +270,7 @@ class TestGuards:
         elsewhere(other.__exit__, None, None, None)
         assert (there, here) == (["orjson.loads"] * 2, ["orjson.dumps"])
 
+    @has_events
     def test_no_events(self, places):
         with mk_audit([places.ok], calls="callee")() as guard:
             assert sys.monitoring.get_events(3) == 0
@@ -327,13 +327,13 @@ class TestGuards:
         program = """
             import multiprocessing, sys
             import orjson
-            from fastaudit_rs import Policy
+            from fastaudit_rs import Policy, v02
 
             def dumps(_):
                 try:
                     return orjson.dumps(1)
                 except PermissionError:
-                    return sys.monitoring.get_events(3)
+                    return v02.audit_state()["tool_id"]
 
             if __name__ == "__main__":
                 policy = Policy(native=["numpy"], threads="inherit", commands=[sys.executable])
@@ -344,7 +344,7 @@ class TestGuards:
         path = tmp_path / "program.py"
         path.write_text(inspect.cleandoc(program))
         done = programs.run([sys.executable, path])
-        assert (done.stdout, done.returncode) == ("[0]\n", 0), done.stderr
+        assert (done.stdout, done.returncode) == ("[None]\n", 0), done.stderr
 
 
 class TestArguments:

@@ -11,15 +11,9 @@ import sys
 import traceback
 import weakref
 
-import pytest
-
-if sys.version_info < (3, 12):
-    pytest.skip("sys.monitoring came with 3.12", allow_module_level=True)
-
 import numpy as np
 import orjson
-
-CALL = sys.monitoring.events.CALL
+import pytest
 
 
 @pytest.fixture
@@ -370,14 +364,14 @@ class TestEvents:
         guard = watch()
         assert self.events() == 0
         with guard:
-            assert self.events() == CALL
+            assert self.events() == sys.monitoring.events.CALL
         assert self.events() == 0
 
     def test_on_while_any_context_has_the_guard(self, watch):
         guard = watch()
         with guard:
             context = contextvars.copy_context()
-        assert self.events() == CALL
+        assert self.events() == sys.monitoring.events.CALL
         assert context.run(denied_callee, orjson_dumps) == "orjson.dumps"
         assert denied_callee(orjson_dumps) is None
         del context

@@ -5,13 +5,10 @@ import collections
 import functools
 import operator
 import subprocess
-import sys
 
 import pytest
 
 from fastaudit_rs import AuditDenied, Policy
-
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 12), reason="calls are watched from 3.12 on")
 
 orjson = pytest.importorskip("orjson")
 msgpack = pytest.importorskip("msgpack")

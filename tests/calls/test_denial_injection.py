@@ -16,9 +16,6 @@ import pytest
 from cython_modules import build
 from repository import SUPPORT
 
-if sys.version_info < (3, 12):
-    pytest.skip("sys.monitoring came with 3.12", allow_module_level=True)
-
 pytestmark = pytest.mark.slow
 
 WORKER = SUPPORT / "denial_injection_worker.py"

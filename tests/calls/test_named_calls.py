@@ -5,13 +5,9 @@ import sys
 import types
 
 import at_once
-import pytest
-
-if sys.version_info < (3, 12):
-    pytest.skip("calls are watched from 3.12 on", allow_module_level=True)
-
 import numpy as np
 import orjson
+import pytest
 
 AGAIN = 4
 
@@ -137,11 +133,13 @@ def test_a_caller_of_another_name_is_told_by_it(told):
     def function():
         orjson.dumps(1)
 
+    # Before 3.11 code has no qualified name.
+    field = "co_qualname" if sys.version_info >= (3, 11) else "co_name"
     plain = told(function)
-    function.__code__ = function.__code__.replace(co_qualname="renamed")
+    function.__code__ = function.__code__.replace(**{field: "renamed"})
     assert plain != told(function) == [(f"{__name__}.renamed", "orjson.dumps")]
     long = "x" * 100_000
-    function.__code__ = function.__code__.replace(co_qualname=long)
+    function.__code__ = function.__code__.replace(**{field: long})
     assert told(function) == [(f"{__name__}.{long}", "orjson.dumps")]
 
 

@@ -1,11 +1,6 @@
 """A denied call of unpacked arguments frees nothing that the code still has."""
 
-import sys
-
-import pytest
 from programs import printed
-
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 12), reason="watches calls")
 
 #: Calls of `orjson.dumps`, and what the code has besides.
 PROGRAM = """

@@ -7,11 +7,10 @@ import textwrap
 import programs
 import pytest
 
-WATCHES = "sys.version_info >= (3, 12)"
 GUARDS = {
-    "mk_audit": f"mk_audit(['.'], monitor_calls={WATCHES})",
-    "0.2 rules": f"v02.mk_audit(['.'], monitor_calls={WATCHES})",
-    "a policy": f"Policy().guard(monitor_calls={WATCHES})",
+    "mk_audit": "mk_audit(['.'])",
+    "0.2 rules": "v02.mk_audit(['.'])",
+    "a policy": "Policy().guard()",
     "workspace": "Policy.preset('workspace').guard()",
 }
 

@@ -11,7 +11,6 @@ import pytest
 BEGIN = """
 import asyncio, contextlib, gc, os, stat, subprocess, sys, threading
 from fastaudit_rs import AuditDenied, Policy, mk_audit, v02
-WATCH = sys.version_info >= (3, 12)
 HOST, WORK = os.environ["TMPDIR"], os.getcwd()
 
 def is_own(place):
@@ -56,16 +55,16 @@ def everything():
 """
 
 GUARDS = {
-    "mk_audit": "mk_audit(['.'], monitor_calls=WATCH)",
-    "v02": "v02.mk_audit(['.'], monitor_calls=WATCH)",
-    "policy": "Policy(write=['.']).guard(monitor_calls=WATCH)",
-    "reading": "Policy(write=['.'], read=['/etc']).guard(monitor_calls=WATCH)",
-    "blocking": "Policy(write=['.'], block=['/srv']).guard(monitor_calls=WATCH)",
-    "importing": "Policy(write=['.'], imports={'allow': ['tempfile']}).guard(monitor_calls=WATCH)",
-    "workspace": "Policy.preset('workspace').guard(monitor_calls=WATCH)",
-    "notebook": "Policy.preset('notebook').guard(monitor_calls=WATCH)",
-    "enforcing": "Policy(write=['.']).observe(monitor_calls=WATCH, enforce=True)",
-    "learning": "Policy().observe(monitor_calls=WATCH)",
+    "mk_audit": "mk_audit(['.'])",
+    "v02": "v02.mk_audit(['.'])",
+    "policy": "Policy(write=['.']).guard()",
+    "reading": "Policy(write=['.'], read=['/etc']).guard()",
+    "blocking": "Policy(write=['.'], block=['/srv']).guard()",
+    "importing": "Policy(write=['.'], imports={'allow': ['tempfile']}).guard()",
+    "workspace": "Policy.preset('workspace').guard()",
+    "notebook": "Policy.preset('notebook').guard()",
+    "enforcing": "Policy(write=['.']).observe(enforce=True)",
+    "learning": "Policy().observe()",
 }
 
 #: The host's knowledge of temporary files before, and the value of `tempfile.tempdir` then.
@@ -122,7 +121,7 @@ class TestEachGuardThatMayWrite:
 
     def test_has_it_in_that_of_the_installed_policy(self, run):
         used = run("""
-        Policy(write=["."], read=["/etc"]).install(monitor_calls=WATCH)
+        Policy(write=["."], read=["/etc"]).install()
         assert is_own(everything())
         audit_perms = mk_audit(["."], monitor_calls=False)
         with audit_perms() as guard:

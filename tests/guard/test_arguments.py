@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fastaudit_rs import Policy, mk_audit as mk_audit_01
+
 
 class AsyncCallable:
     async def __call__(self, *args):
@@ -80,7 +82,7 @@ def test_oks_are_copied(mk_audit, places):
         os.mkdir(places.out + "/a")
 
 
-CALLBACKS = ["before_deny", "on_denied", *(["on_call"] if sys.version_info >= (3, 12) else [])]
+CALLBACKS = ["before_deny", "on_denied", "on_call"]
 
 
 def options(argument, callback):
@@ -201,10 +203,14 @@ def test_on_call_needs_the_monitor(mk_audit):
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="has sys.monitoring")
-def test_monitoring_needs_a_newer_python(mk_audit):
-    message = r"^monitor_calls=True requires Python 3\.12\+ sys\.monitoring$"
-    with pytest.raises(RuntimeError, match=message):
-        mk_audit([], monitor_calls=True)
+@pytest.mark.parametrize("argument", [{"calls": "events"}, {"retire_sites": True}])
+def test_events_need_sys_monitoring(argument):
+    message = r"^(calls='events'|retire_sites=True) requires Python 3\.12\+ sys\.monitoring$"
+    policy = Policy()
+    makes = [lambda **options: mk_audit_01([], **options), policy.guard]
+    for make in [*makes, policy.observe, policy.install][: 4 if "calls" in argument else 2]:
+        with pytest.raises(RuntimeError, match=message):
+            make(**argument)
 
 
 def test_the_order_of_the_arguments(mk_audit, places):

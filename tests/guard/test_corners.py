@@ -10,8 +10,7 @@ HEAD = """
 import os, sys
 from fastaudit_rs import mk_audit
 ok, out = sys.argv[1:]
-monitor = sys.version_info >= (3, 12)
-audit_perms = mk_audit([ok], monitor_calls=monitor)
+audit_perms = mk_audit([ok])
 
 def guarded():
     try:

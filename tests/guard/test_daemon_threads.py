@@ -206,7 +206,7 @@ def end(program):
     "work", [*GUARDED, *(pytest.param(work, marks=pytest.mark.slow) for work in WORK)]
 )
 def test_they_are_held(places, work):
-    monitor = sys.version_info >= (3, 12) and work == "a native call"
+    monitor = work == "a native call"
     default = (WORK.get(work), f"monitor_calls={monitor}")
     work, options = GUARDED.get(work, default)
     end(PROGRAM.format(out=places.out, work=work, options=options))

@@ -1,6 +1,5 @@
 """Handlers of `logging` that the host set up work under a guard; others gain nothing."""
 
-import sys
 import textwrap
 
 import programs
@@ -125,7 +124,6 @@ class TestOfTheHost:
         assert said == "said\n" * 3
 
     @pytest.mark.slow
-    @pytest.mark.skipif(sys.version_info < (3, 12), reason="calls are not watched")
     def test_native_code(self, run):
         said = run("""
             import orjson

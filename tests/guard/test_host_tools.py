@@ -9,7 +9,6 @@ import json
 import logging
 import pickle
 import pydoc
-import sys
 import threading
 import weakref
 
@@ -326,7 +325,6 @@ class TestData:
             ("int", 3),
         ]
 
-    @pytest.mark.skipif(sys.version_info < (3, 12), reason="calls are watched from 3.12 on")
     def test_numbers_of_numpy(self, policy):
         numpy = pytest.importorskip("numpy")
         tool = policy.tool(lambda number: type(number).__name__)
@@ -815,7 +813,6 @@ class TestReports:
 
 
 class TestBeside:
-    @pytest.mark.skipif(sys.version_info < (3, 12), reason="calls are watched from 3.12 on")
     def test_native_code_that_a_tool_calls(self, policy):
         numpy = pytest.importorskip("numpy")
         total = policy.tool(lambda items: numpy.array(items).sum(), name="total")

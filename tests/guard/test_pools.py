@@ -59,7 +59,6 @@ def main(context, guard):
 
 if __name__ == "__main__":
     context = multiprocessing.get_context({method!r})
-    monitor_calls = sys.version_info >= (3, 12)
 {before}
     main(context, {guard})
     print("done")
@@ -78,7 +77,7 @@ TOLD = list(CLOSED.values())[0 if sys.version_info >= (3, 12) else 2 :]
 
 
 def preset(name):
-    return f"Policy.preset({name!r}).guard(monitor_calls=monitor_calls)"
+    return f"Policy.preset({name!r}).guard()"
 
 
 @pytest.fixture
@@ -358,12 +357,11 @@ class TestWhatTheHostHas:
         with guard():
             with context.Pool(1) as pool:
                 pool.apply(double, (1,))
-        with Policy.preset("readonly").guard(monitor_calls=monitor_calls)():
+        with Policy.preset("readonly").guard()():
             with context.Pool(1) as pool:
                 assert type(raised(pool.apply, write, ("a",))) is AuditDenied
         """
-        code = "monitor_calls = sys.version_info >= (3, 12)\n" + textwrap.dedent(code)
-        run(code, preset("workspace"), "forkserver")
+        run(textwrap.dedent(code), preset("workspace"), "forkserver")
 
     @pytest.mark.slow
     def test_its_managers_and_temporary_files_work_after_a_guard(self, run):

@@ -9,7 +9,7 @@ import pytest
 from repository import SUPPORT
 
 if sys.version_info < (3, 12):
-    pytest.skip("sys.monitoring came with 3.12", allow_module_level=True)
+    pytest.skip("the other side needs sys.monitoring", allow_module_level=True)
 
 WORKER = SUPPORT / "calls_worker.py"
 AS_FASTAUDIT = ["-m", "fastaudit_rs.as_fastaudit"]

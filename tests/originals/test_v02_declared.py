@@ -7,8 +7,6 @@ import peers
 import programs
 import pytest
 
-watches_calls = pytest.mark.skipif(sys.version_info < (3, 12), reason="has no sys.monitoring")
-
 ENTRY_POINTS = """
 [fastaudit_safe_native]
 declared = safe_and_missing._rust
@@ -66,7 +64,6 @@ import sys
 sys.path.insert(0, {str(tmp_path)!r})
 from fastaudit_rs import AuditDenied
 from fastaudit_rs.v02 import audit_state, mk_audit
-WATCHES = sys.version_info >= (3, 12)
 """
         command = [peers.python(), "-c", prelude + textwrap.dedent(code)]
         done = programs.run(command, env=environment)
@@ -92,7 +89,7 @@ def test_names_are_read_and_nothing_is_imported(run):
 def test_an_import_that_is_declared(run):
     printed, _ = run(
         """
-        with mk_audit([], monitor_calls=WATCHES)():
+        with mk_audit([])():
             import declared_import
         print("imported")
         """
@@ -104,7 +101,7 @@ def test_an_audit_hook_is_asked_first(run):
     printed, _ = run(
         """
         before_deny = lambda event, *_: print("before_deny", event)
-        with mk_audit([], before_deny, data="data", monitor_calls=WATCHES)():
+        with mk_audit([], before_deny, data="data")():
             sys.audit("declared.event")
             try:
                 sys.audit("other.event")
@@ -115,7 +112,6 @@ def test_an_audit_hook_is_asked_first(run):
     assert printed == ["before_deny other.event", "denied other.event"]
 
 
-@watches_calls
 def test_hooks_are_asked_first(run):
     printed, _ = run(
         """
@@ -144,7 +140,7 @@ def test_hooks_are_asked_first(run):
     ]
 
 
-@watches_calls
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="it answers sys.monitoring.DISABLE")
 def test_what_they_answer_holds(run):
     printed, _ = run(
         """
@@ -162,13 +158,12 @@ def test_what_they_answer_holds(run):
 
 
 def test_hooks_that_are_of_no_use_are_told_of(run):
-    _, warned = run("mk_audit([], monitor_calls=WATCHES)")
+    _, warned = run("mk_audit([])")
     watching = (
         ("declared_hooks:no_such_function", "AttributeError"),
         ("declared_hooks:takes_one", "TypeError: on_call must take the arguments"),
     )
-    used = watching if sys.version_info >= (3, 12) else ()
-    for name, why in (*used, ("no_such_module:before_deny", "ModuleNotFoundError")):
+    for name, why in (*watching, ("no_such_module:before_deny", "ModuleNotFoundError")):
         assert f"RuntimeWarning: fastaudit_rs ignores '{name}'" in warned
         assert f": {why}" in warned
     assert "lxml_monitor" not in warned

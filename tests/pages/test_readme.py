@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from pathlib import Path
 
 import programs
@@ -33,9 +32,6 @@ EXAMPLES = [
 ]
 
 
-WATCHES = sys.version_info >= (3, 12)
-
-
 @pytest.mark.parametrize(("code", "output"), EXAMPLES)
 def test_example(code, output, tmp_path):
     if "Sandbox" in code:
@@ -43,11 +39,6 @@ def test_example(code, output, tmp_path):
     if "memory=" in code and not cgroup.are_there():
         pytest.skip("no control groups: code that takes too much memory gets a MemoryError")
     result = programs.python(QUIET, "-c", code, cwd=tmp_path)
-    if "def on_call" in code and not WATCHES:
-        assert result.stderr.endswith(
-            "RuntimeError: on_call requires Python 3.12+ sys.monitoring\n"
-        )
-        return
     assert result.stderr == ""
     assert result.stdout == output
 

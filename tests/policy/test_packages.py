@@ -15,8 +15,6 @@ from repository import ROOT
 
 from fastaudit_rs import AuditDenied, Policy, mk_audit, v02
 
-watches_calls = pytest.mark.skipif(sys.version_info < (3, 12), reason="has no sys.monitoring")
-
 PYDANTIC = """
 from pydantic import BaseModel
 class M(BaseModel):
@@ -56,7 +54,6 @@ def run(source, **fields):
         exec(source, {"__name__": "guest"})
 
 
-@watches_calls
 class TestNativeCodeIsOfItsPackage:
     @pytest.mark.parametrize(
         ("source", "package"),
@@ -139,14 +136,12 @@ class TestPackages:
     def test_their_native_code_may_be_called(self, make, packages):
         assert guarded(PYDANTIC, packages, make).violations == []
 
-    @watches_calls
     def test_one_guard_remembers_nothing_for_another(self, make):
         for _ in range(3):
             guarded(CIPHERS, ["cryptography"], make)
             with pytest.raises(AuditDenied):
                 guarded(CIPHERS, ["pydantic"], make)
 
-    @watches_calls
     def test_a_guard_in_another_thread_remembers_nothing_for_this_one(self, make):
         imported(CIPHERS)
         entered, done = threading.Event(), threading.Event()
@@ -241,7 +236,6 @@ class TestPackagesOfAPolicy:
         with pytest.raises(ValueError, match="packages must be"):
             Policy.parse_toml("packages = true")
 
-    @watches_calls
     def test_they_are_beside_what_native_names(self):
         imported(MSGPACK)
         imported(CIPHERS)
@@ -249,7 +243,6 @@ class TestPackagesOfAPolicy:
         with pytest.raises(AuditDenied):
             run(MSGPACK + CIPHERS, packages=["cryptography"])
 
-    @watches_calls
     def test_on_call_is_not_asked_of_them(self):
         imported(MSGPACK)
         imported(CIPHERS)
@@ -299,7 +292,6 @@ def run(*command):
 """
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="calls are not watched")
 @pytest.mark.parametrize("named", [True, False])
 def test_native_code_that_calls_python_as_it_is_imported(site, named):
     """It has no frame between the import system and what it calls."""

@@ -147,7 +147,6 @@ Policy(write=['.'], threads='inherit').install(monitor_calls=False)
         """
         assert run(code, install) == ["max_bytes", "None", "max_bytes", "None"]
 
-    @pytest.mark.skipif(sys.version_info < (3, 12), reason="watches no calls")
     def test_native_calls(self, run):
         pytest.importorskip("orjson")
         install = "import orjson; Policy(write=['.']).install()"

@@ -66,10 +66,9 @@ def factory(guard, roots, fields=()):
     if guard == "none":
         return contextlib.nullcontext
     module = importlib.import_module(GUARDS[guard])
-    monitor_calls = sys.version_info >= (3, 12)
     if guard in POLICIES:
-        return policy_of(guard, roots, fields).guard(monitor_calls=monitor_calls)
-    return module.mk_audit(roots, monitor_calls=monitor_calls)
+        return policy_of(guard, roots, fields).guard()
+    return module.mk_audit(roots)
 
 
 def raised_by(act):

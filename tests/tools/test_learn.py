@@ -14,7 +14,6 @@ from fastaudit_rs import AuditDenied, Network, Policy
 
 LEARNT = toml_tables.load(SUPPORT / "learn_programs.toml")
 PROGRAMS, NATIVE = LEARNT["programs"], LEARNT["native"]
-WATCH = sys.version_info >= (3, 12)
 
 RUN = """
 import sys
@@ -79,7 +78,7 @@ class TestLearning:
     @pytest.mark.parametrize("name", NATIVE)
     def test_programs_with_native_code(self, name, workplace, tmp_path):
         pytest.importorskip(name)
-        learn(NATIVE[name], workplace, tmp_path, watch=WATCH)
+        learn(NATIVE[name], workplace, tmp_path, watch=True)
 
 
 class TestLeast:

@@ -19,7 +19,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import AuditDenied, AuditLog, Policy
-from ..._native import MONITORING, _Child, _Children, _govern
+from ..._native import _Child, _Children, _govern
 from ...programs import (
     DENIED,
     RUNNERS,
@@ -127,7 +127,7 @@ def program(
         names.update((one["name"], HostTool(channel, one)) for one in job.tools)
     _remember_lines(job)
     _import_ahead(job)
-    policy.install(monitor_calls=MONITORING, on_denied=tell, on_ask=ask, log=log)
+    policy.install(on_denied=tell, on_ask=ask, log=log)
     status, shown = 0, _shown(names) if job.value else None
     value, began = None, time.monotonic()
     try:

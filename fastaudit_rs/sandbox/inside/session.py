@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ... import AuditDenied, AuditLog, Policy
-from ..._native import MONITORING, _Child
+from ..._native import _Child
 from ...results import Error
 from ...sessions import step
 from ...sessions.forms import message
@@ -42,7 +42,7 @@ def serve(
         stream.reconfigure(line_buffering=True)
     channel.take_interrupts()
     asks = asking(channel, most) if job.asks else None
-    policy.install(monitor_calls=MONITORING, on_denied=session.tell, on_ask=asks, log=log)
+    policy.install(on_denied=session.tell, on_ask=asks, log=log)
     session.log = log
     with contextlib.suppress(EOFError, OSError):
         while channel.is_here:

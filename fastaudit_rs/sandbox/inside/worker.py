@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from ... import Policy
-from ..._native import MONITORING, _Children, _govern
+from ..._native import _Children, _govern
 from ..wire import COMMON, Job, KernelPart, receive, send
 from .child import run
 
@@ -141,7 +141,7 @@ def _prepared(children: _Children, policy: Policy, preload: list[str]) -> Policy
     # A place that leads elsewhere later has the host start another process.
     policy = children.resolved(policy)
     # Work for the first guard need not be repeated in each child.
-    with policy.guard(monitor_calls=MONITORING)():
+    with policy.guard()():
         pass
     return policy
 

@@ -11,13 +11,13 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
 use crate::python::acts;
 use crate::python::api::{fields, setup, tool, wrong_calls};
-use crate::python::calls::monitor;
 use crate::python::configuration::config::{AuditCfg, Side};
 use crate::python::configuration::temporary::{self, TemporaryFiles};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::lock;
 use crate::python::denials::denial;
+use crate::python::guard::monitoring;
 use crate::python::guard::scope::{self, Current, Entered};
 use crate::python::guard::{copies, tempfile};
 use crate::python::logs::log::Log;
@@ -113,7 +113,7 @@ impl AuditPerms {
     fn tool_id(&self, py: Python<'_>) -> Option<i32> {
         let config = self.config(py);
         let has_events = config.get().monitor_calls && config.get().side == Side::Caller;
-        has_events.then(monitor::tool_id).flatten()
+        has_events.then(monitoring::tool_id).flatten()
     }
 
     #[doc = doc!("AuditPerms.set_data")]

@@ -10,11 +10,11 @@ use crate::policy::RuleSet;
 use crate::python::api::guard::AuditPerms;
 use crate::python::api::options::{self, BY_POSITION, OPTIONS};
 use crate::python::api::readers::{self, GivenArguments};
-use crate::python::calls::monitor;
 use crate::python::configuration::allowed::{Allowed, read_oks};
 use crate::python::configuration::config::read_modules;
 use crate::python::configuration::declared::Declared;
 use crate::python::guard::scope::{self, Current};
+use crate::python::guard::{holds, monitoring};
 
 #[doc = doc!("mk_audit")]
 #[pyfunction]
@@ -105,9 +105,9 @@ pub fn audit_state(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let state = PyDict::new(py);
     state.set_item("safe_native", PyTuple::new(py, &declared.safe_native)?)?;
     state.set_item("monitoring", cfg!(Py_3_12))?;
-    state.set_item("tool_id", monitor::tool_id())?;
+    state.set_item("tool_id", monitoring::tool_id())?;
     state.set_item("active", config.is_some())?;
-    state.set_item("monitor_on", monitor::holds())?;
+    state.set_item("monitor_on", holds::holds())?;
     let calls = config.as_ref().map(|config| config.get().monitor_calls);
     state.set_item("monitor_calls", calls)?;
     let packages = match &config {

@@ -11,8 +11,8 @@ use crate::python::api::policy::PyPolicy;
 use crate::python::api::readers::{self, GivenArguments};
 use crate::python::api::{audit_log, question, setup, wrong_calls};
 use crate::python::callees::distributions;
-#[cfg(Py_3_12)]
 use crate::python::calls::callee_side;
+#[cfg(Py_3_12)]
 use crate::python::calls::monitor;
 use crate::python::configuration::allowed::Allowed;
 use crate::python::configuration::callbacks;
@@ -64,6 +64,7 @@ pub fn configure<'py>(
 ) -> PyResult<Py<AuditCfg>> {
     let py = given.py();
     raw::audit(py, c"audit_perms.set_config", (given,))?;
+    #[cfg_attr(not(Py_3_12), expect(unused_variables, reason = "there are no tools"))]
     let tool_id = options.get("tool_id").map(read_tool_id).transpose()?;
     let monitor_calls = options.flag("monitor_calls", true)?;
     let retire_sites = options.flag("retire_sites", false)?;
@@ -75,6 +76,10 @@ pub fn configure<'py>(
         None if retire_sites => Side::Caller,
         None => usual_side(py)?,
     };
+    if side == Side::Caller && cfg!(not(Py_3_12)) {
+        let given = if retire_sites { "retire_sites=True" } else { "calls='events'" };
+        return Err(errors::no_monitoring(given));
+    }
     if retire_sites && side == Side::Callee {
         return Err(PyValueError::new_err(
             "retire_sites needs calls='events': without events there are no call sites to stop",
@@ -93,14 +98,6 @@ pub fn configure<'py>(
     if callbacks.on_call.is_some() && !monitor_calls {
         return Err(errors::without_monitor("on_call"));
     }
-    // Callers who say nothing of calls get what this Python can do.
-    let demanded_by = match options.get("monitor_calls") {
-        Some(_) => Some("monitor_calls=True"),
-        None if callbacks.on_call.is_some() => Some("on_call"),
-        None if options.some("calls").is_some() => Some("calls"),
-        None if retire_sites => Some("retire_sites=True"),
-        None => None,
-    };
     let question = question::read(py, options.some("on_ask"), options.some("ask_seconds"), rules)?;
     let mut allowed = read_allowed()?;
     // A recording has a log of its own.
@@ -114,11 +111,10 @@ pub fn configure<'py>(
     }
     let is_asked = callbacks.on_call.is_some() || allowed.records.is_some();
     // If all native code may be called there is nothing to watch.
-    let monitor_calls = monitor_calls
-        && (is_asked || !allowed.policy.calls_all_native())
-        && monitor::is_possible(py, demanded_by)?;
+    let monitor_calls = monitor_calls && (is_asked || !allowed.policy.calls_all_native());
     wrong_calls::warn_of_missing(py, &allowed)?;
     let turn = setup::turn(py)?;
+    #[cfg(Py_3_12)]
     let free = match monitor_calls && side == Side::Caller {
         true => monitor::find_tool_id(py, tool_id)?,
         false => None,
@@ -131,10 +127,10 @@ pub fn configure<'py>(
         callbacks.approvals = Some(approvals);
     }
     tempfile::look_again(py);
+    #[cfg(Py_3_12)]
     if let Some(free) = free {
         monitor::install(py, free)?;
     }
-    #[cfg(Py_3_12)]
     if monitor_calls && side == Side::Callee {
         callee_side::install(py)?;
     }
@@ -171,7 +167,7 @@ const USUAL_SIDE: &str = "FASTAUDIT_RS_CALLS";
 fn usual_side(py: Python<'_>) -> PyResult<Side> {
     match env::var(USUAL_SIDE) {
         Ok(given) => read_side(USUAL_SIDE, &PyString::new(py, &given)),
-        Err(_) => Ok(Side::Caller),
+        Err(_) => Ok(Side::USUAL),
     }
 }
 

@@ -8,7 +8,6 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::python::acts;
-#[cfg(Py_3_12)]
 use crate::python::callees::callee;
 use crate::python::cpython::objects::{self, dictionary, watched};
 use crate::python::cpython::{ffi as raw, process};
@@ -118,7 +117,6 @@ fn prepare(py: Python<'_>) -> PyResult<()> {
     environment::prepare(py)?;
     with_statement::prepare(py)?;
     denial::prepare(py)?;
-    #[cfg(Py_3_12)]
     callee::prepare(py)?;
     match CLASSES.get() {
         Some(classes) => seal(py, classes(py)?),

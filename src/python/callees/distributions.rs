@@ -14,17 +14,13 @@ use pyo3::types::{PyList, PyModule, PyString};
 use crate::policy::check::ModuleOrigin;
 use crate::policy::distributions::{self, InstalledPackages, SITES};
 use crate::policy::files::path::Resolved;
-#[cfg(Py_3_12)]
 use crate::python::callees::callee::Native;
 use crate::python::cpython::calling::{self, Calling};
-#[cfg(Py_3_12)]
 use crate::python::cpython::functions::Builtin;
-#[cfg(Py_3_12)]
 use crate::python::cpython::layout;
 use crate::python::cpython::once::{intern, lock};
 use crate::python::cpython::{objects, process};
 use crate::python::importing::imports;
-#[cfg(Py_3_12)]
 use crate::python::importing::loaded;
 
 // The installed package that native code belongs to: its shared object lies in one's directory, or
@@ -203,10 +199,8 @@ thread_local! {
 }
 
 /// Notes, for as long as it lives, the module of the callee that an event is raised for.
-#[cfg(Py_3_12)]
 pub struct Announced(Option<(Py<PyString>, Option<String>)>);
 
-#[cfg(Py_3_12)]
 impl Announced {
     /// `name` is the event's object for the callee.
     pub fn new(name: &Bound<'_, PyString>, native: &Native<'_>) -> Self {
@@ -215,7 +209,6 @@ impl Announced {
     }
 }
 
-#[cfg(Py_3_12)]
 impl Drop for Announced {
     fn drop(&mut self) {
         let ours = CALLED.replace(self.0.take());
@@ -232,7 +225,6 @@ pub fn module_being_called(callee: &Bound<'_, PyString>) -> Option<String> {
 }
 
 /// The top-level module or directory that native code is of; `None` if it cannot be told.
-#[cfg(Py_3_12)]
 pub fn module_of(native: &Native<'_>) -> Option<String> {
     let function = &native.function;
     let by_object = |object: &Bound<'_, PyAny>| {

@@ -12,7 +12,7 @@ use crate::python::configuration::approvals;
 use crate::python::configuration::callbacks::Callback;
 use crate::python::configuration::config::{AuditCfg, Side};
 use crate::python::configuration::declared::Declared;
-use crate::python::cpython::callbacks::Forever;
+use crate::python::cpython::called::Forever;
 use crate::python::cpython::{ffi as raw, layout};
 use crate::python::guard::monitoring;
 use crate::python::values::errors;

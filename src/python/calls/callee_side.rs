@@ -6,17 +6,18 @@ use pyo3::prelude::*;
 use crate::python::callees::callee_cache as cache;
 use crate::python::calls::ask::{self, SiteAnswer};
 use crate::python::calls::deferred;
-use crate::python::calls::monitor::{self, CallerSite};
-use crate::python::configuration::config::Side;
+use crate::python::calls::judging;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::layout;
 use crate::python::cpython::native_calls::{self, NativeAnswer, NativeCallee, NativeCalls};
-use crate::python::guard::{monitoring, scope};
+use crate::python::guard::{holds, scope};
 use crate::python::importing::loaded;
 
 pub fn install(py: Python<'_>) -> PyResult<()> {
     loaded::install(py)?;
-    ask::DISABLE.set(&calling::import(py, "sys")?.attr("monitoring")?.attr("DISABLE")?);
+    if let Some(monitoring) = calling::import(py, "sys")?.attr_opt("monitoring")? {
+        ask::DISABLE.set(&monitoring.attr("DISABLE")?);
+    }
     native_calls::install::<Ours>(py)
 }
 
@@ -30,7 +31,7 @@ impl NativeCalls for Ours {
 
     fn begins(call: NativeCallee<'_>) -> NativeAnswer {
         let callee = call.callee;
-        if (monitoring::all_have_safe_set() && cache::is_plainly_safe(callee))
+        if (holds::all_have_safe_set() && cache::is_plainly_safe(callee))
             || cache::is_plainly_quiet(callee)
             || cache::is_quiet::<{ cache::SECOND }>(callee)
             // Guards are of one interpreter; what is called is of all.
@@ -40,8 +41,8 @@ impl NativeCalls for Ours {
         }
         // A class that calls its first argument does so later, which is seen then.
         let first = call.first.filter(|_| !layout::is_class(callee));
-        let judge = || monitor::judge(Side::Callee, CallerSite::Here, &callee, first.as_deref());
-        match monitor::caught(callee.py(), judge) {
+        let judge = || judging::judge(None, &callee, first.as_deref());
+        match judging::caught(callee.py(), judge) {
             Some(SiteAnswer::Fragile) => NativeAnswer::MakeAndTell,
             Some(_) => NativeAnswer::Make,
             None => NativeAnswer::Fail,
@@ -49,6 +50,6 @@ impl NativeCalls for Ours {
     }
 
     fn ended(py: Python<'_>) -> bool {
-        monitor::caught(py, || deferred::ends(py, None)).is_some()
+        judging::caught(py, || deferred::ends(py, None)).is_some()
     }
 }

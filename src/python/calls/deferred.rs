@@ -10,12 +10,15 @@ use std::cell::RefCell;
 use pyo3::prelude::*;
 use pyo3::types::{PyFrame, PyString};
 
+#[cfg(Py_3_12)]
 use crate::python::cpython::callbacks::NewCallback;
-use crate::python::cpython::calling::{self, Calling};
+#[cfg(Py_3_12)]
+use crate::python::cpython::calling;
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::frames;
 use crate::python::cpython::once::Once;
 use crate::python::frames::stack;
-use crate::python::guard::monitoring::while_registering;
+use crate::python::guard::own_events::{REGISTERS, while_raising};
 
 /// `DataFrame.to_json`, whose objToJSON.c reads `array_values` and others of a block unchecked; the
 /// second name is the one that it had before pandas 3.
@@ -42,6 +45,7 @@ struct Ends {
     callback: Py<PyAny>,
 }
 
+#[cfg(Py_3_12)]
 pub fn prepare(py: Python<'_>, callback: NewCallback) -> PyResult<()> {
     ENDS.get_or_try_init(py, || {
         let monitoring = calling::import(py, "sys")?.attr("monitoring")?;
@@ -64,7 +68,7 @@ fn register(py: Python<'_>, tool_id: Option<i32>, on: bool) -> PyResult<()> {
     let callback = if on { &ends.callback } else { &none };
     let events = ends.events.each_ref();
     let register = |event| ends.register.bind(py).invoke1((tool_id, event, callback));
-    let mut results = while_registering(|| events.map(register)).into_iter();
+    let mut results = while_raising(REGISTERS, || events.map(register)).into_iter();
     results.try_for_each(|result| result.map(|_| ()))
 }
 

@@ -56,7 +56,6 @@ impl Callback {
     }
 
     /// The same with arguments that are not in a tuple yet.
-    #[cfg(Py_3_12)]
     pub fn call_with<'py, const COUNT: usize>(
         &self,
         args: [&Bound<'py, PyAny>; COUNT],

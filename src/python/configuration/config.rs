@@ -59,10 +59,9 @@ pub enum EventWatch {
 }
 
 /// The side of a call from which it is watched.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// By the interpreter's events of calls.
-    #[default]
+    /// By the interpreter's events of calls, from Python 3.12 on.
     Caller,
     /// By what is called.
     Callee,
@@ -70,6 +69,9 @@ pub enum Side {
 
 impl Side {
     pub const NAMES: [(&str, Self); 2] = [("events", Self::Caller), ("callee", Self::Callee)];
+
+    /// That of guards which are given none.
+    pub const USUAL: Self = if cfg!(Py_3_12) { Self::Caller } else { Self::Callee };
 
     pub fn name(self) -> &'static str {
         Self::NAMES[self as usize].0

@@ -4,9 +4,9 @@
 //! name alone is needed is not imported.
 
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 
 use crate::policy::RuleSet;
-#[cfg(Py_3_12)]
 use crate::policy::written::values::is_within_module;
 use crate::python::configuration::callbacks::{self, Callback, Contract};
 use crate::python::cpython::calling::{self, Calling};
@@ -44,7 +44,6 @@ pub struct Declared {
     /// Packages whose import may do what is denied otherwise.
     pub import_allow: Vec<String>,
     /// Asked as `on_call`.
-    #[cfg(Py_3_12)]
     pub monitor_hooks: Vec<Callback>,
     /// Asked as `before_deny`.
     pub audit_hooks: Vec<Callback>,
@@ -95,14 +94,12 @@ impl Declared {
         Ok(Self {
             safe_native,
             import_allow: names("fastaudit_import_allow")?,
-            #[cfg(Py_3_12)]
             monitor_hooks: hooks("fastaudit_monitor_hook", &callbacks::ON_CALL)?,
             audit_hooks: hooks("fastaudit_audit_hook", &callbacks::BEFORE_DENY)?,
             loading_native,
         })
     }
 
-    #[cfg(Py_3_12)]
     pub fn is_safe(&self, module: &str, own: &str) -> bool {
         let mut safe = self.safe_native.iter();
         let is_lxml = module.split('.').next() == Some("lxml");
@@ -133,6 +130,8 @@ pub fn lxml_monitor<'py>(
     if !is_harmless_lxml(callee) {
         return Ok(py.None().into_bound(py));
     }
-    let monitoring = calling::import(py, "sys")?.attr("monitoring")?;
-    monitoring.attr("DISABLE")
+    match calling::import(py, "sys")?.attr_opt("monitoring")? {
+        Some(monitoring) => monitoring.attr("DISABLE"),
+        None => Ok(PyBool::new(py, false).to_owned().into_any()),
+    }
 }

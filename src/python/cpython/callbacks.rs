@@ -9,7 +9,6 @@ use pyo3::prelude::*;
 
 use crate::python::cpython::arguments::positional;
 use crate::python::cpython::called::Returned;
-use crate::python::cpython::once::Once;
 
 /// A call that is about to be made: the code object, the offset, the callee and its first argument.
 #[derive(Clone, Copy)]
@@ -87,32 +86,6 @@ unsafe extern "C" fn ended<M: Monitor>(
 ) -> *mut PyObject {
     // SAFETY: the monitor, and whoever else calls, is attached.
     M::ended(unsafe { Python::assume_attached() }).into_ptr()
-}
-
-/// An object that lives for ever once it is set, and that callbacks return.
-pub struct Forever(Once<Py<PyAny>>);
-
-impl Forever {
-    pub const fn unknown() -> Self {
-        Self(Once::new())
-    }
-
-    pub fn set(&self, object: &Bound<'_, PyAny>) {
-        let _ = self.0.set(object.py(), object.clone().unbind());
-    }
-
-    pub fn is(&self, object: &Bound<'_, PyAny>) -> bool {
-        self.0.get(object.py()).is_some_and(|own| object.is(own))
-    }
-
-    /// A reference to it; `None` before it was set.
-    #[inline]
-    pub fn give(&self, py: Python<'_>) -> Returned {
-        match self.0.get(py) {
-            Some(object) => object.bind(py).clone().into(),
-            None => Returned::none(py),
-        }
-    }
 }
 
 /// An object that is nothing but a vectorcall.

@@ -14,6 +14,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::python::cpython::arguments::{CallArguments, Convention};
 use crate::python::cpython::functions::Builtin;
+use crate::python::cpython::once::Once;
 use crate::python::cpython::{calling, ffi as raw};
 
 /// Runs our own part of a call. Where that fails, or panics, the exception is set and there is no
@@ -277,6 +278,33 @@ fn by_tuple(
         ffi::Py_XDECREF(named);
         ffi::Py_DECREF(positional);
         result
+    }
+}
+
+/// An object that lives for ever once it is set, and that callbacks return.
+pub struct Forever(Once<Py<PyAny>>);
+
+impl Forever {
+    pub const fn unknown() -> Self {
+        Self(Once::new())
+    }
+
+    pub fn set(&self, object: &Bound<'_, PyAny>) {
+        let _ = self.0.set(object.py(), object.clone().unbind());
+    }
+
+    pub fn is(&self, object: &Bound<'_, PyAny>) -> bool {
+        self.0.get(object.py()).is_some_and(|own| object.is(own))
+    }
+
+    /// A reference to it; `None` before it was set.
+    #[cfg(Py_3_12)]
+    #[inline]
+    pub fn give(&self, py: Python<'_>) -> Returned {
+        match self.0.get(py) {
+            Some(object) => object.bind(py).clone().into(),
+            None => Returned::none(py),
+        }
     }
 }
 

@@ -15,7 +15,6 @@ use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyDict, PyModule, PyString, PyTuple, PyType};
 
-#[cfg(Py_3_12)]
 use crate::python::cpython::arguments::Vectorcall;
 use crate::python::cpython::arguments::{WithKeywords, typed};
 use crate::python::cpython::objects::{self, plain_str};
@@ -81,7 +80,6 @@ pub fn call<'py>(
 }
 
 /// Calls an object with arguments without making a tuple of them.
-#[cfg(Py_3_12)]
 pub fn call_with<'py, const COUNT: usize>(
     callable: &Bound<'py, PyAny>,
     args: [&Bound<'py, PyAny>; COUNT],

@@ -7,13 +7,9 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
 use crate::python::cpython::arguments::{Convention, Route, Vectorcall, typed};
-#[cfg(Py_3_12)]
 use crate::python::cpython::calling::Calling;
-#[cfg(Py_3_12)]
 use crate::python::cpython::ffi::type_lookup;
-#[cfg(Py_3_12)]
 use crate::python::cpython::once::intern;
-#[cfg(Py_3_12)]
 use pyo3::types::{PyString, PyType};
 
 /// The layout of a native function object, as in `cpython/methodobject.h`.
@@ -28,7 +24,6 @@ pub struct NativeFunction {
 }
 
 impl NativeFunction {
-    #[cfg(Py_3_12)]
     pub fn has_no_module(&self) -> bool {
         self.module.is_null()
     }
@@ -61,7 +56,6 @@ impl<'a, 'py> Builtin<'a, 'py> {
     }
 
     /// Returns whether it was made from this method of a class.
-    #[cfg(Py_3_12)]
     pub fn is_made_from(&self, descriptor: &Bound<'_, PyAny>) -> bool {
         // What routes their calls gives each an entry of its own.
         let same = |entry: &ffi::PyMethodDef| {
@@ -82,7 +76,6 @@ impl<'a, 'py> Builtin<'a, 'py> {
         self.entry().ml_meth.as_ptr().cast()
     }
 
-    #[cfg(Py_3_12)]
     pub fn name(&self) -> Bound<'py, PyString> {
         PyString::intern(self.0.py(), &name_of(self.entry()).to_string_lossy())
     }
@@ -157,7 +150,6 @@ impl<'a, 'py> Builtin<'a, 'py> {
         unsafe { Bound::from_borrowed_ptr_or_opt(self.0.py(), self.get().receiver) }
     }
 
-    #[cfg(Py_3_12)]
     pub fn module(&self) -> Option<Bound<'py, PyAny>> {
         // SAFETY: null, or an object that the function keeps alive.
         unsafe { Bound::from_borrowed_ptr_or_opt(self.0.py(), self.get().module) }
@@ -190,7 +182,6 @@ pub fn is_slot_of_instances(descriptor: &Bound<'_, PyAny>) -> bool {
 }
 
 /// The class that defines a bound native method: a subclass, perhaps of Python, only inherits it.
-#[cfg(Py_3_12)]
 pub fn definer<'py>(
     function: &Builtin<'_, 'py>,
     receiver: &Bound<'py, PyAny>,
@@ -207,7 +198,6 @@ pub fn definer<'py>(
     receiver.get_type()
 }
 
-#[cfg(Py_3_12)]
 fn defines(class: &Bound<'_, PyType>, function: &Builtin<'_, '_>) -> bool {
     let found = type_lookup(class, &function.name());
     found.is_some_and(|found| {

@@ -2,6 +2,8 @@
 //! or running anything.
 
 use std::ptr;
+#[cfg(not(Py_3_11))]
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use pyo3::ffi::{self, PyObject, PyTypeObject};
@@ -230,12 +232,26 @@ pub fn as_class<'a, 'py>(object: Callee<'a, 'py>) -> Option<Borrowed<'a, 'py, Py
     is_class(object).then(|| unsafe { object.cast_unchecked() })
 }
 
+/// True once versions may be given again (`sys._clear_type_cache` of Python 3.10).
+#[cfg(not(Py_3_11))]
+static VERSIONS_REPEAT: AtomicBool = AtomicBool::new(false);
+
+/// Has classes without a version from now on.
+#[cfg(not(Py_3_11))]
+pub fn versions_repeat() {
+    VERSIONS_REPEAT.store(true, Ordering::Relaxed);
+}
+
 /// The version of a class: CPython gives it anew, and never again, when the class or one of its
 /// bases was changed. 0 while it has none.
 ///
 /// # Safety
 /// `class` must point to a type that is alive.
 unsafe fn version(class: *mut PyTypeObject) -> u64 {
+    #[cfg(not(Py_3_11))]
+    if VERSIONS_REPEAT.load(Ordering::Relaxed) {
+        return 0;
+    }
     // SAFETY: by the caller.
     unsafe { u64::from((*class).tp_version_tag) }
 }

@@ -11,9 +11,7 @@ pub mod ffi;
 pub mod frames;
 pub mod functions;
 pub mod hook;
-#[cfg(Py_3_12)]
 pub mod layout;
-#[cfg(Py_3_12)]
 pub mod native_calls;
 pub mod objects;
 pub mod once;

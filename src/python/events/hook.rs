@@ -12,13 +12,13 @@ use crate::policy::rules::Rule;
 use crate::policy::rules_02;
 use crate::policy::written::values::Switch;
 use crate::policy::{Policy, events};
-use crate::python::calls::monitor;
 use crate::python::configuration::config::EventWatch;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::hook::{self, Hook, HookVerdict, Raised};
 use crate::python::denials::denial;
 use crate::python::events::{guest_code, logged, observe};
 use crate::python::guard::event::Event;
+use crate::python::guard::holds;
 use crate::python::guard::scope::{self, Active, Current};
 use crate::python::guard::{tempfile, tool_rights};
 use crate::python::values::errors;
@@ -154,7 +154,7 @@ fn note_loading(event: Raised<'_>) {
     event.with_args(|args| {
         let _ = catch_unwind(AssertUnwindSafe(|| {
             // Nothing is to be watched yet, so nothing can fail.
-            let _ = monitor::native_code_loads(name, args);
+            let _ = holds::native_code_loads(name, args);
             tempfile::import(name, args);
         }));
     });
@@ -167,7 +167,7 @@ fn fail(py: Python<'_>, event: &CStr, what: &str) {
 /// Checks an event that may say that code is going to be loaded, and notes it.
 #[inline(never)]
 fn check_loading(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
-    raw::or_set_error(py, || monitor::native_code_loads(event.to_bytes(), args))?;
+    raw::or_set_error(py, || holds::native_code_loads(event.to_bytes(), args))?;
     check(py, event, args)?;
     raw::with_attachment_counted(py, || tempfile::import(event.to_bytes(), args));
     Ok(())

@@ -21,7 +21,7 @@ use crate::python::excuses::{table, unchanging, variables};
 use crate::python::frames::stack;
 use crate::python::guard::active::InForce;
 use crate::python::guard::event::{self, Event, Probe};
-use crate::python::guard::{monitoring, tempfile};
+use crate::python::guard::{own_events, tempfile};
 use crate::python::importing::imports;
 use crate::python::values::{addresses, process_start};
 use crate::python::wrapped::{sockets, threads, workers};
@@ -128,7 +128,7 @@ impl<'py> Surroundings for Event<'_, 'py> {
 
     #[inline]
     fn is_own(&self) -> bool {
-        monitoring::is_registering() && self.name == c"sys.monitoring.register_callback"
+        own_events::is_raised(self.name)
     }
 
     fn is_start_covered(&self) -> bool {

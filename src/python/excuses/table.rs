@@ -10,7 +10,6 @@ use pyo3::types::{PyList, PyString};
 use crate::policy::Why;
 use crate::policy::files::path;
 use crate::policy::judge::Reason;
-#[cfg(Py_3_12)]
 use crate::python::callees::callee;
 use crate::python::configuration::approvals;
 use crate::python::excuses::{
@@ -130,9 +129,6 @@ fn may_be_called(event: &Event<'_, '_>) -> PyResult<bool> {
     let Some(hook) = event.argument(0) else {
         return Ok(false);
     };
-    #[cfg(Py_3_12)]
     let is_foreign = callee::native(&hook, event.argument(1).as_ref())?.is_some();
-    #[cfg(not(Py_3_12))]
-    let is_foreign = !hook.is_callable();
     Ok(event.config.is_of_policy() && !is_foreign)
 }

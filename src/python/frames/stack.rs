@@ -155,7 +155,6 @@ fn is_its_name(key: &Bound<'_, PyAny>) -> bool {
 }
 
 /// Returns whether the innermost Python code is that of the module that it names itself after.
-#[cfg(Py_3_12)]
 pub fn is_of_its_module(py: Python<'_>) -> PyResult<bool> {
     match frames::current_globals(py) {
         Some(globals) => are_of_their_module(&globals),

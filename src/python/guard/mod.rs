@@ -7,9 +7,11 @@ pub mod entered_at;
 pub mod environment;
 pub mod event;
 pub mod governing;
+pub mod holds;
 pub mod log_handlers;
 #[cfg(Py_3_12)]
 pub mod monitoring;
+pub mod own_events;
 pub mod scope;
 pub mod tempfile;
 pub mod tool_rights;
@@ -20,25 +22,31 @@ pub mod tool_scope;
 pub mod monitoring {
     use pyo3::prelude::*;
 
-    use crate::python::configuration::config::AuditCfg;
     use crate::python::values::errors;
 
-    pub use self::{NoHold as Hold, NoTool as Free};
-
-    /// Never made: there are no tool ids.
-    #[derive(Clone, Copy)]
-    pub enum NoTool {}
-
-    /// Never made: calls cannot be watched.
-    pub enum NoHold {}
-
-    impl NoHold {
-        pub fn new(_py: Python<'_>, _config: &AuditCfg) -> PyResult<Self> {
-            Err(errors::no_monitoring("monitor_calls=True"))
-        }
+    pub fn prepare_for(_py: Python<'_>, _retires: bool) -> PyResult<()> {
+        Err(errors::no_monitoring("calls='events'"))
     }
 
-    pub fn is_registering() -> bool {
+    pub fn hold(_py: Python<'_>, _retires: bool) -> PyResult<()> {
+        Err(errors::no_monitoring("calls='events'"))
+    }
+
+    pub fn release(_retires: bool) {}
+
+    pub fn holds() -> usize {
+        0
+    }
+
+    pub fn tool_id() -> Option<i32> {
+        None
+    }
+
+    pub fn switches_off() -> bool {
         false
+    }
+
+    pub fn native_code_loads(_py: Python<'_>) -> PyResult<()> {
+        Ok(())
     }
 }

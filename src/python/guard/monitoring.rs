@@ -1,19 +1,16 @@
-//! The tool id of `sys.monitoring` that the CALL monitor runs under (PEP 669), and the guards that
-//! have calls watched.
+//! The tool id of `sys.monitoring` that the CALL monitor runs under (PEP 669), and its events.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyModule, PyString};
+use pyo3::types::PyString;
 
-use crate::python::callees::callee_cache as cache;
-use crate::python::configuration::config::{AuditCfg, Side};
 use crate::python::cpython::callbacks::NewCallback;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::functions::Builtin;
 use crate::python::cpython::once::Once;
-use crate::python::cpython::{attachment, ffi as raw, native_calls};
+use crate::python::cpython::{attachment, ffi as raw};
+use crate::python::guard::own_events::{REGISTERS, while_raising};
 use crate::python::importing::loaded;
 use crate::python::values::errors;
 
@@ -34,25 +31,12 @@ static CHANGED: AtomicBool = AtomicBool::new(false);
 static MONITORING: Once<Monitoring> = Once::new();
 /// The number of guards that watch calls and let sites be retired.
 static RETIRING: AtomicUsize = AtomicUsize::new(0);
-/// The set of callees that is remembered as safe: that of guards which allow the same set.
-static SAFE_SET: AtomicU64 = AtomicU64::new(0);
-/// The number of guards that watch calls and allow exactly this set.
-static OF_SAFE_SET: AtomicUsize = AtomicUsize::new(0);
 /// True if the events are on. They are off until there is native code to watch.
 static ON: AtomicBool = AtomicBool::new(false);
 /// True if `on_call` had a call site switched off since all were last switched on.
 static SWITCHED_OFF: AtomicBool = AtomicBool::new(false);
 /// True if a call site was retired since all were last switched on.
 static RETIRED: AtomicBool = AtomicBool::new(false);
-
-/// The number of guards that watch by what is called.
-static OF_CALLEES: AtomicUsize = AtomicUsize::new(0);
-/// True if native code was loaded since all of it was looked for.
-static NEW_CODE: AtomicBool = AtomicBool::new(true);
-
-thread_local! {
-    static REGISTERING: Cell<bool> = const { Cell::new(false) };
-}
 
 /// What is used of `sys.monitoring`, as it was when the monitor was installed.
 struct Monitoring {
@@ -132,7 +116,7 @@ impl Monitoring {
     fn register(&self, py: Python<'_>, id: i32) -> PyResult<()> {
         let register = self.register_callback.bind(py);
         let callback = (id, &self.call_event, &self.callback);
-        while_registering(|| register.invoke1(callback)).map(|_| ())
+        while_raising(REGISTERS, || register.invoke1(callback)).map(|_| ())
     }
 
     fn take(&self, py: Python<'_>, id: i32) -> PyResult<()> {
@@ -222,68 +206,32 @@ fn take_again(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
     monitoring.take(py, free)
 }
 
-/// Keeps calls watched for as long as it lives.
-pub struct Hold {
-    retires: bool,
-    is_of_safe_set: bool,
-    side: Side,
+/// Makes ready for a guard that watches: takes the tool id again where it was lost, and switches on each
+/// call site that was switched off on another's account.
+pub fn prepare_for(py: Python<'_>, retires: bool) -> PyResult<()> {
+    let monitoring = Monitoring::repaired(py)?;
+    let blind =
+        SWITCHED_OFF.load(Ordering::Relaxed) || (RETIRED.load(Ordering::Relaxed) && !retires);
+    if blind {
+        monitoring.restart_events.bind(py).invoke0()?;
+        SWITCHED_OFF.store(false, Ordering::Relaxed);
+        RETIRED.store(false, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
-impl Hold {
-    /// Switches the events on, and each call site that was switched off on another's account.
-    pub fn new(py: Python<'_>, config: &AuditCfg) -> PyResult<Self> {
-        if config.side == Side::Callee {
-            return Self::of_callees(py, config);
-        }
-        let retires = config.retire_sites;
-        let monitoring = Monitoring::repaired(py)?;
-        let blind =
-            SWITCHED_OFF.load(Ordering::Relaxed) || (RETIRED.load(Ordering::Relaxed) && !retires);
-        if blind {
-            monitoring.restart_events.bind(py).invoke0()?;
-            SWITCHED_OFF.store(false, Ordering::Relaxed);
-            RETIRED.store(false, Ordering::Relaxed);
-        }
-        let is_of_safe_set = has_safe_set(config.safe_set);
-        HOLDS.fetch_add(1, Ordering::Relaxed);
-        OF_SAFE_SET.fetch_add(is_of_safe_set.into(), Ordering::Relaxed);
-        RETIRING.fetch_add(retires.into(), Ordering::Relaxed);
-        let hold = Self { retires, is_of_safe_set, side: Side::Caller };
-        begin(py, monitoring)?;
-        Ok(hold)
-    }
-
-    /// Has calls come through what is called, also what was made or loaded since the last one.
-    fn of_callees(py: Python<'_>, config: &AuditCfg) -> PyResult<Self> {
-        if loaded::foreign() && NEW_CODE.swap(false, Ordering::Relaxed) {
-            native_calls::set_foreign_code(loaded::foreign_code(py)?);
-            native_calls::find_all(py).inspect_err(|_| NEW_CODE.store(true, Ordering::Relaxed))?;
-        }
-        if !native_calls::has_room() {
-            return Err(errors::no_room_for_callees());
-        }
-        let is_of_safe_set = has_safe_set(config.safe_set);
-        OF_CALLEES.fetch_add(1, Ordering::Relaxed);
-        OF_SAFE_SET.fetch_add(is_of_safe_set.into(), Ordering::Relaxed);
-        native_calls::watch(true);
-        Ok(Self { retires: false, is_of_safe_set, side: Side::Callee })
-    }
+/// Switches the events on for one more guard.
+pub fn hold(py: Python<'_>, retires: bool) -> PyResult<()> {
+    HOLDS.fetch_add(1, Ordering::Relaxed);
+    RETIRING.fetch_add(retires.into(), Ordering::Relaxed);
+    begin(py, Monitoring::known(py)?)
 }
 
-impl Drop for Hold {
-    fn drop(&mut self) {
-        RETIRING.fetch_sub(self.retires.into(), Ordering::Relaxed);
-        OF_SAFE_SET.fetch_sub(self.is_of_safe_set.into(), Ordering::Relaxed);
-        if self.side == Side::Callee {
-            if OF_CALLEES.fetch_sub(1, Ordering::Relaxed) == 1 {
-                native_calls::watch(false);
-            }
-            return;
-        }
-        // Without a guard that watches, the events are switched off.
-        if HOLDS.fetch_sub(1, Ordering::Relaxed) == 1 && ON.load(Ordering::Relaxed) {
-            let _ = attachment::if_attached(stop);
-        }
+/// A guard has ended: without one that watches, the events are switched off.
+pub fn release(retires: bool) {
+    RETIRING.fetch_sub(retires.into(), Ordering::Relaxed);
+    if HOLDS.fetch_sub(1, Ordering::Relaxed) == 1 && ON.load(Ordering::Relaxed) {
+        let _ = attachment::if_attached(stop);
     }
 }
 
@@ -324,30 +272,6 @@ fn stop(py: Python<'_>) {
     ON.store(false, Ordering::Relaxed);
 }
 
-/// Returns whether all guards in force allow the callees that are remembered as safe.
-#[inline]
-pub fn all_have_safe_set() -> bool {
-    let same = OF_SAFE_SET.load(Ordering::Relaxed);
-    same != 0 && same == HOLDS.load(Ordering::Relaxed) + OF_CALLEES.load(Ordering::Relaxed)
-}
-
-/// Returns whether a set of safe callees is the remembered one, or has become it: another set
-/// is forgotten if no guard in force has it. 0 stands for no set.
-fn has_safe_set(set: u64) -> bool {
-    if set != 0
-        && set != SAFE_SET.load(Ordering::Relaxed)
-        && OF_SAFE_SET.load(Ordering::Relaxed) == 0
-    {
-        cache::forget_safe();
-        SAFE_SET.store(set, Ordering::Relaxed);
-    }
-    is_remembered(set)
-}
-
-pub fn is_remembered(set: u64) -> bool {
-    set != 0 && set == SAFE_SET.load(Ordering::Relaxed)
-}
-
 /// True if the site of a call that needs nothing is switched off: each guard that watches lets it.
 #[inline]
 pub fn retires() -> bool {
@@ -375,30 +299,6 @@ pub fn native_code_loads(py: Python<'_>) -> PyResult<()> {
     begin(py, Monitoring::repaired(py)?)
 }
 
-/// Has the calls of a module's native code watched, which was just loaded.
-pub fn native_code_loaded(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    NEW_CODE.store(true, Ordering::Relaxed);
-    if OF_CALLEES.load(Ordering::Relaxed) != 0 {
-        native_calls::set_foreign_code(loaded::foreign_code(module.py())?);
-        native_calls::find_in(module);
-    }
-    Ok(())
-}
-
 pub fn note_changed() {
     CHANGED.store(true, Ordering::Relaxed);
-}
-
-/// Returns whether the callback that is being registered is ours, or of another tool than the
-/// monitor: guarded code may not replace the monitor's own.
-pub fn is_registering() -> bool {
-    REGISTERING.get()
-}
-
-/// Registers callbacks of ours, or of another tool.
-pub fn while_registering<R>(register: impl FnOnce() -> R) -> R {
-    let before = REGISTERING.replace(true);
-    let result = register();
-    REGISTERING.set(before);
-    result
 }

@@ -18,7 +18,7 @@ use crate::python::cpython::once::{Once, Published};
 use crate::python::frames::with_statement::WithPlace;
 use crate::python::guard::active::{relink, restrict_more};
 use crate::python::guard::entered_at::Origin;
-use crate::python::guard::monitoring::Hold;
+use crate::python::guard::holds::Hold;
 use crate::python::guard::{environment, tool_rights};
 use crate::python::logs::log::Log;
 use crate::python::values::errors;

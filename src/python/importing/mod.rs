@@ -1,7 +1,6 @@
 //! Imports: the code that imports, where modules are from, and the standard library.
 
 pub mod imports;
-#[cfg(Py_3_12)]
 pub mod loaded;
 pub mod loads;
 pub mod stdlib;

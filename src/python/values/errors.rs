@@ -48,12 +48,10 @@ pub fn of_system(error: rustix::io::Errno) -> PyErr {
 }
 
 /// What calls native code has no frame.
-#[cfg(Py_3_12)]
 pub fn no_frame() -> PyErr {
     PyRuntimeError::new_err("no Python code runs")
 }
 
-#[cfg(Py_3_12)]
 pub fn no_room_for_callees() -> PyErr {
     PyRuntimeError::new_err(
         "calls='callee' has no room for all the native code that is loaded: write calls='events'",
@@ -156,20 +154,8 @@ pub fn returned_awaitable(argument: &str, returned: &Bound<'_, PyAny>) -> PyErr 
     ))
 }
 
-#[cfg(not(Py_3_12))]
 pub fn no_monitoring(argument: &str) -> PyErr {
     PyRuntimeError::new_err(format!("{argument} requires Python 3.12+ sys.monitoring"))
-}
-
-#[cfg(not(Py_3_12))]
-pub fn not_watched(py: Python<'_>) -> std::ffi::CString {
-    let version = py.version_info();
-    let text = format!(
-        "Python {}.{} cannot watch calls, 3.12 and newer can: under a guard native code is called \
-         unseen. monitor_calls=False says that you know.",
-        version.major, version.minor
-    );
-    std::ffi::CString::new(text).unwrap_or_default()
 }
 
 #[cfg(Py_3_12)]

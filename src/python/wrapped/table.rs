@@ -9,9 +9,7 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
-#[cfg(Py_3_12)]
-use pyo3::types::PyModule;
-use pyo3::types::{PyString, PyType};
+use pyo3::types::{PyModule, PyString, PyType};
 
 use crate::policy::judge::Follows;
 #[cfg(Py_3_12)]
@@ -19,11 +17,11 @@ use crate::python::calls::monitor;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
+#[cfg(not(Py_3_11))]
+use crate::python::cpython::layout;
 use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, Lists, Table};
-#[cfg(Py_3_12)]
-use crate::python::guard::monitoring;
-use crate::python::guard::scope;
+use crate::python::guard::{holds, scope};
 use crate::python::wrapped::callbacks_later::{self, Registered};
 use crate::python::wrapped::without_event::{self, Raises, Silent};
 use crate::python::wrapped::{contextvars, executors, methods, sockets, starts};
@@ -93,6 +91,8 @@ fn wanted(module: &str) -> Vec<(&'static str, What)> {
             ("exec_builtin", What::Does(make_ready)),
             ("exec_dynamic", What::Does(make_ready)),
         ]),
+        #[cfg(not(Py_3_11))]
+        "sys" => all.push(("_clear_type_cache", What::Does(clear_type_cache))),
         #[cfg(Py_3_12)]
         "sys.monitoring" => {
             let changing = monitor::FUNCTIONS.iter();
@@ -124,7 +124,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     };
     let modules = sys.attr("modules")?;
     // The functions of `posix` are called most.
-    let names = ["posix", "_imp", "atexit"]
+    let names = ["posix", "_imp", "atexit", "sys"]
         .into_iter()
         .chain(CLASSES.iter().map(|(module, ..)| *module))
         .chain(without_event::modules());
@@ -169,6 +169,13 @@ fn add(module: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
         }
     }
     Ok(())
+}
+
+/// Gives versions to classes anew, also those that other classes had.
+#[cfg(not(Py_3_11))]
+fn clear_type_cache(called: Called<'_>) -> Returned {
+    layout::versions_repeat();
+    called.make()
 }
 
 /// Makes a module that is part of the interpreter. `importlib.import_module` raises no `import` for one,
@@ -216,9 +223,8 @@ fn is_loaded(called: Called<'_>, module: &Bound<'_, PyAny>) -> Option<()> {
         if let Some(name) = &own {
             add(module, name)?;
         }
-        #[cfg(Py_3_12)]
         if let Ok(module) = module.cast::<PyModule>() {
-            monitoring::native_code_loaded(module)?;
+            holds::native_code_loaded(module)?;
         }
         // A module's C code is found by the last part of the name that it is loaded under.
         let last = |name: &str| name.rsplit('.').next().map(str::to_owned);

@@ -1,6 +1,6 @@
 //! The functions, methods and classes of native code that there are, and those that come.
 
-use std::ffi::{c_int, c_ulong, c_void};
+use std::ffi::c_ulong;
 
 use ahash::AHashSet;
 use pyo3::ffi::{self, PyObject, PyTypeObject};
@@ -12,19 +12,10 @@ use super::{functions, instances, types};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::{layout, objects};
 
-unsafe extern "C" {
-    /// <https://docs.python.org/3/c-api/gcsupport.html#c.PyUnstable_GC_VisitObjects>
-    fn PyUnstable_GC_VisitObjects(
-        callback: unsafe extern "C" fn(*mut PyObject, *mut c_void) -> c_int,
-        arg: *mut c_void,
-    );
-}
-
 /// Routes the calls of all native code of others that can be found.
 pub fn find_all(py: Python<'_>) -> PyResult<()> {
     find_classes(py)?;
-    // SAFETY: the function is of the type; it makes and frees no object.
-    unsafe { PyUnstable_GC_VisitObjects(visit, std::ptr::null_mut()) };
+    collected::each(py)?;
     // Some objects are none of the collector's, such as functions of numpy.
     let modules = calling::import(py, "sys")?.attr("modules")?;
     for module in modules.cast::<PyDict>().iter().flat_map(|all| all.values()) {
@@ -35,12 +26,50 @@ pub fn find_all(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// # Safety
-/// Called by CPython with objects that are alive.
-unsafe extern "C" fn visit(object: *mut PyObject, _arg: *mut c_void) -> c_int {
-    // SAFETY: by the caller; the collector runs on an attached thread.
-    unsafe { find(Borrowed::from_ptr(Python::assume_attached(), object)) };
-    1
+/// All objects of the garbage collector.
+#[cfg(Py_3_12)]
+mod collected {
+    use std::ffi::{c_int, c_void};
+
+    use pyo3::ffi::PyObject;
+    use pyo3::prelude::*;
+
+    unsafe extern "C" {
+        /// <https://docs.python.org/3/c-api/gcsupport.html#c.PyUnstable_GC_VisitObjects>
+        fn PyUnstable_GC_VisitObjects(
+            callback: unsafe extern "C" fn(*mut PyObject, *mut c_void) -> c_int,
+            arg: *mut c_void,
+        );
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "what it is before Python 3.12")]
+    pub fn each(_py: Python<'_>) -> PyResult<()> {
+        // SAFETY: the function is of the type; it makes and frees no object.
+        unsafe { PyUnstable_GC_VisitObjects(visit, std::ptr::null_mut()) };
+        Ok(())
+    }
+
+    /// # Safety
+    /// Called by CPython with objects that are alive.
+    unsafe extern "C" fn visit(object: *mut PyObject, _arg: *mut c_void) -> c_int {
+        // SAFETY: by the caller; the collector runs on an attached thread.
+        unsafe { super::find(Borrowed::from_ptr(Python::assume_attached(), object)) };
+        1
+    }
+}
+
+#[cfg(not(Py_3_12))]
+mod collected {
+    use pyo3::prelude::*;
+
+    use crate::python::cpython::calling::{self, Calling};
+
+    pub fn each(py: Python<'_>) -> PyResult<()> {
+        for object in calling::import(py, "gc")?.invoke_method0("get_objects")?.iterate()? {
+            super::find(object?.as_borrowed());
+        }
+        Ok(())
+    }
 }
 
 /// Routes the calls of one object.
