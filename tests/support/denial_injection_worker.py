@@ -12,94 +12,13 @@ which call it was, and `done` at the end. `FIRST` is the call to begin with. Out
 import faulthandler
 import gc
 import importlib
-import io
-import os
 import signal
 import sys
 import time
 
+import native_workloads
+
 MOST = 90
-
-
-def pandas_json(base):
-    import pandas as pd
-
-    frame = pd.DataFrame(
-        {"a": [1, 2, 3], "b": ["x", "y", None], "c": pd.date_range("2020-01-01", periods=3)}
-    )
-    return frame.to_json(orient="records", date_format="iso", default_handler=str)
-
-
-def pandas_frames(base):
-    import pandas as pd
-
-    frame = pd.read_csv(io.StringIO("k,v\na,1\nb,2\na,3\n"))
-    grouped = frame.groupby("k")["v"].sum()
-    merged = frame.merge(grouped.rename("sum"), on="k").sort_values(["k", "v"])
-    merged.to_csv(os.path.join(base, "frame.csv"))
-    return merged.to_dict("list")
-
-
-def numpy_arrays(base):
-    import numpy as np
-
-    array = np.arange(12, dtype=np.float64).reshape(3, 4)
-    product = np.linalg.inv(array[:, :3] @ array[:, :3].T + np.eye(3) * 5)
-    ordered = np.sort(np.random.default_rng(1).integers(0, 10, 8))
-    np.save(os.path.join(base, "array.npy"), array)
-    back = np.load(os.path.join(base, "array.npy"))
-    applied = np.vectorize(lambda value: value + 1)(back)
-    return product.round(6).tolist(), ordered.tolist(), applied.sum().item(), str(back.dtype)
-
-
-def lxml_trees(base):
-    from lxml import etree
-
-    class Resolver(etree.Resolver):
-        def resolve(self, url, identifier, context):
-            return self.resolve_string("<!ENTITY e 'text'>", context)
-
-    parser = etree.XMLParser(load_dtd=True, resolve_entities=True)
-    parser.resolvers.add(Resolver())
-    tree = etree.fromstring("<!DOCTYPE a SYSTEM 'a.dtd'><a><b n='1'>&e;</b><b n='2'/></a>", parser)
-    names = etree.FunctionNamespace(None)
-    names["double"] = lambda context, value: float(value) * 2
-    found = tree.xpath("sum(//b[double(string(@n)) > 2]/@n)")
-    for element in tree.iter("b"):
-        element.set("seen", "yes")
-    return found, etree.tostring(tree, pretty_print=True)
-
-
-def pyarrow_tables(base):
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    table = pa.table({"k": ["a", "b", "a"], "v": [1, 2, 3]})
-    summed = table.group_by("k").aggregate([("v", "sum")]).sort_by("k")
-    path = os.path.join(base, "table.arrow")
-    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
-    with pa.OSFile(path, "rb") as file:
-        back = pa.ipc.open_file(file).read_all()
-    return summed.to_pydict(), back.equals(table), pc.sum(back["v"]).as_py()
-
-
-def orjson_default(base):
-    import orjson
-
-    class Other:
-        pass
-
-    def default(value):
-        return orjson.loads(orjson.dumps("other"))
-
-    return orjson.dumps([Other(), {"a": Other()}], default=default, option=orjson.OPT_INDENT_2)
-
-
-def cython_module(base):
-    import injected
-
-    return injected.workload()
 
 
 def end_by_a_signal(error):
@@ -178,7 +97,7 @@ def main():
     faulthandler.enable()
     from fastaudit_rs import mk_audit
 
-    workload = globals()[name]
+    workload = globals().get(name) or getattr(native_workloads, name)
     unraisable = []
     sys.unraisablehook = lambda error: unraisable.append(error.exc_value)
     # Late imports are made now, so that each run makes the same calls.
