@@ -10,7 +10,6 @@ import importlib
 import json
 import os
 import sys
-import types
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
@@ -226,46 +225,14 @@ def calls(name: str, mk_audit: Any, base: str, plain: bool) -> dict[str, float]:
 def programs(mk_audit: Any, base: str, directory: str, **options: bool) -> dict[str, float]:
     """Programs of pyperformance, whole under a guard."""
     from cases import PROGRAMS
-
-    found: list[Callable[[], object]] = []
-
-    class Runner:
-        """The part of `pyperf.Runner` that the programs use: it notes what is to be run."""
-
-        def __init__(self, *_: object, **__: object) -> None:
-            import argparse
-
-            self.metadata: dict[str, object] = {}
-            self.argparser = argparse.ArgumentParser()
-
-        @property
-        def args(self) -> Any:
-            return self.argparser.parse_args([])
-
-        def parse_args(self, *_: object) -> Any:
-            return self.args
-
-        def bench_func(self, _: str, function: Any, *args: Any, **__: Any) -> None:
-            found.append(lambda: function(*args))
-
-        def bench_time_func(self, _: str, function: Any, *args: Any, **__: Any) -> None:
-            found.append(lambda: function(1, *args))
-
-    pyperf: Any = types.ModuleType("pyperf")
-    pyperf.Runner, pyperf.perf_counter = Runner, lambda: perf_counter_ns() / 1e9
-    sys.modules["pyperf"] = pyperf
-    import runpy
+    from pyperformance import functions
 
     audit_perms = mk_audit([base], **options)
     results = {}
     for program in PROGRAMS:
-        place = os.path.join(directory, f"bm_{program}")
-        sys.path.insert(0, place)
-        sys.argv = ["run_benchmark.py"]
-        runpy.run_path(os.path.join(place, "run_benchmark.py"), run_name="__main__")
-        sys.path.remove(place)
+        last = functions(directory, program)[-1]
 
-        def function(count: int, program: Callable[[], object] = found[-1]) -> None:
+        def function(count: int, program: Callable[[], object] = last) -> None:
             for _ in range(count):
                 program()
 
