@@ -175,11 +175,23 @@ SOAK_SECONDS ?= 60
 soak: $(VENV)/.built ## Random work with faults for SOAK_SECONDS; fails on a wrong verdict, or where anything is left
 	$(PY) scripts/soak.py $(SOAK_SECONDS)
 
+STRESS_SECONDS ?= 60
+
+.PHONY: stress
+stress: ## Native code of many packages under different guards at once, for STRESS_SECONDS by what it does and by what is called; fails on a wrong verdict
+	$(MAKE) $(VENV)/.built EXTRAS=native
+	$(PY) scripts/stress.py acts $(STRESS_SECONDS)
+	$(PY) scripts/stress.py calls $(STRESS_SECONDS)
+
 .PHONY: bench
 bench: $(VENV)/.built ## Measure what a guard costs beside both releases of the original, and show it in docs/performance.md
 	$(PY) benches/run.py --publish
 	$(MAKE) bench-sandbox
 	$(MAKE) bench-sessions
+
+.PHONY: bench-programs
+bench-programs: $(VENV)/.built ## Measure whole programs under guards that watch calls, in both ways and by both originals, show it in docs/performance.md, and fail where a goal is missed
+	$(PY) benches/programs.py --publish
 
 .PHONY: bench-scaling
 bench-scaling: $(VENV)/.built ## Measure how that grows with roots, paths, stacks, guards, tasks and threads
@@ -233,6 +245,7 @@ $(MONITORING_VERSIONS:%=bench-%): bench-%:
 .PHONY: bench-instructions
 bench-instructions: $(VENV)/.built ## Count the instructions of the hot paths, and fail if one grew by more than 3 %
 	$(PY) benches/instructions.py
+	$(PY) benches/programs.py --instructions
 
 .PHONY: packages-page
 packages-page: ## Write the table of docs/packages.md anew from src/policy/packages.toml
