@@ -56,8 +56,11 @@ const CHANNELS: &[(&str, &str, Natives)] = &[
 /// The module that finds out how an object is shown.
 const FORMATTERS: &str = "IPython.core.formatters";
 
-/// The modules that call the methods by which an object shows itself.
-const SHOWING: &[&str] = &[FORMATTERS, "IPython.lib.pretty"];
+/// The modules that call the methods by which an object shows itself. IPython 8 calls functions of its
+/// own by way of `decorator`.
+const SHOWING: &[&str] = &[FORMATTERS, "IPython.lib.pretty", DECORATOR];
+
+const DECORATOR: &str = "decorator";
 
 /// The beginnings of the names of those methods.
 const SHOWN_BY: &[&str] = &["_repr_", "_ipython_display_", "__repr__"];
@@ -99,7 +102,9 @@ pub fn makes_call(event: &Event<'_, '_>) -> PyResult<bool> {
 
 /// True if a method of the object shows it, and no other function that the guarded code put there.
 fn shows(module: &str, name: &str) -> bool {
-    is_within_module(module, "IPython") || SHOWN_BY.iter().any(|own| name.starts_with(own))
+    is_within_module(module, "IPython")
+        || module == DECORATOR
+        || SHOWN_BY.iter().any(|own| name.starts_with(own))
 }
 
 /// The function of a channel that a frame runs: one whose code and globals are its module's.
@@ -116,7 +121,12 @@ fn channel_of(
     let Ok(name) = name.cast::<PyString>() else {
         return Ok(None);
     };
-    let Some((.., acts)) = of_module.find(|(_, function, _)| name == *function) else {
+    // Before 3.11 code has no qualified name. No other function there has the last part of one.
+    let is_it = |function: &str| match cfg!(Py_3_11) {
+        true => name == function,
+        false => name == own_name(function),
+    };
+    let Some((.., acts)) = of_module.find(|(_, function, _)| is_it(function)) else {
         return Ok(None);
     };
     Ok(imports::is_of_imported_module(frame)?.then_some(*acts))
