@@ -602,4 +602,4 @@ def test_under_mk_audit_that_names_packages(run):
         error = raised(Parallel(n_jobs=2), [delayed(write)(OUT + "/a")])
         assert type(error) is AuditDenied, error
     """
-    run(code, "mk_audit(['.'], packages='data', monitor_calls=monitor_calls)", "spawn")
+    run(code, "mk_audit(['.'], packages='data')", "spawn")
