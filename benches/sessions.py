@@ -98,7 +98,7 @@ def rows(stack: ExitStack) -> dict[Key, Row]:
     tools = {"double": double}
     here = stack.enter_context(POLICY.session(tools=tools))
     sandbox = stack.enter_context(Sandbox(POLICY, limits))
-    inside = stack.enter_context(sandbox.session(tools=tools, calls=10**9))
+    inside = stack.enter_context(sandbox.session(tools=tools, tool_calls=10**9))
     plain = stack.enter_context(sandbox.session(undo_depth=0))
     for session in (here, plain):
         session.run("pass", variables={"data": BYTES})

@@ -824,13 +824,14 @@ class Policy:
         timeout: float | None = None,
         output: int | str | None = "10M",
         snapshots: int = 8,
-        calls: int = 1000,
+        tool_calls: int = 1000,
         pending_seconds: float | None = None,
         monitor_calls: bool = True,
         before_deny: _BeforeDeny | None = None,
         on_call: _OnCall | None = None,
         data: Any = None,
         tool_id: int = 3,
+        calls: Literal["events", "callee"] | None = None,
         retire_sites: bool = False,
         on_denied: _OnDenied | None = None,
         on_ask: _OnAsk | None = None,
@@ -854,7 +855,7 @@ class Policy:
             timeout: The seconds that a step may take.
             output: The bytes that a step may write to standard output and error, each.
             snapshots: The number of states that `Session.snapshot` keeps at a time.
-            calls: The number of calls of tools that a step may make.
+            tool_calls: The number of calls of tools that a step may make.
             pending_seconds: The time in which a question can be answered that waits, because
                 ``on_ask`` answered ``"pending"``.
             monitor_calls: As in `guard`.
@@ -862,6 +863,7 @@ class Policy:
             on_call: As in `guard`.
             data: As in `guard`.
             tool_id: As in `guard`.
+            calls: As in `guard`.
             retire_sites: As in `guard`.
             on_denied: As in `guard`.
             on_ask: As in `guard`; ``"pending"`` ends the step, which `Session.answer` runs again.

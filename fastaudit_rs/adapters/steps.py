@@ -144,8 +144,8 @@ def check_options(place: Place, options: Mapping[str, Any]) -> None:
             )
         if name in ("timeout", "ask_seconds"):
             seconds(name, value)
-        elif name in ("snapshots", "undo_depth", "calls"):
-            count(name, value, 1 if name == "calls" else 0)
+        elif name in ("snapshots", "undo_depth", "tool_calls"):
+            count(name, value, 1 if name == "tool_calls" else 0)
     tools_of(options.get("tools"))
 
 

@@ -53,7 +53,17 @@ from .values import unpack
 
 #: The arguments of `Policy.guard` that are handed on to it as they are.
 OPTIONS = frozenset(
-    ("before_deny", "on_call", "data", "tool_id", "retire_sites", "on_ask", "ask_seconds", "log")
+    (
+        "before_deny",
+        "on_call",
+        "data",
+        "tool_id",
+        "calls",
+        "retire_sites",
+        "on_ask",
+        "ask_seconds",
+        "log",
+    )
 )
 
 _numbers = itertools.count(1)
@@ -75,7 +85,7 @@ class HereSession(Session):
         timeout: float | None = None,
         output: int | str | None = "10M",
         snapshots: int = SNAPSHOTS,
-        calls: int = CALLS,
+        tool_calls: int = CALLS,
         pending_seconds: float | None = None,
         monitor_calls: bool = True,
         on_denied: Callable[[AuditDenied], object] | None = None,
@@ -91,7 +101,7 @@ class HereSession(Session):
         self._most = None if output is None else size("output", output)
         self._most_snapshots = count("snapshots", snapshots)
         self._snapshots = itertools.count()
-        self._budget = Budget(count("calls", calls, 1))
+        self._budget = Budget(count("tool_calls", tool_calls, 1))
         self._caller = Caller()
         self._denials = denials = Denials()
 

@@ -197,7 +197,7 @@ class TestPydanticAI:
         [
             ({"timeout": -1}, ValueError, "timeout must be positive"),
             ({"timeout": "1"}, TypeError, "timeout must be a number"),
-            ({"calls": 0}, ValueError, "calls must be positive"),
+            ({"tool_calls": 0}, ValueError, "tool_calls must be positive"),
             ({"limits": 1}, TypeError, "limits"),
             ({"place": "sandbox", "directory": "/tmp"}, TypeError, "directory"),
             ({"tools": {"a": 1}}, TypeError, r"tools\['a'\]"),

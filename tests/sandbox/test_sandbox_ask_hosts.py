@@ -220,7 +220,7 @@ with concurrent.futures.ThreadPoolExecutor(20) as threads:
     found = set(threads.map(get, range(60)))
 found
 """
-    with sandbox.session(calls=10) as session:
+    with sandbox.session(tool_calls=10) as session:
         ran = session.run(code)
         assert ran.error is None, ran.error
     assert len(asked) == 10 and site.seen == []

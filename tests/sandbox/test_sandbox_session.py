@@ -78,7 +78,7 @@ class TestTools:
         assert session.run(inspect.cleandoc(code)).value is True
 
     def test_a_budget(self, shared):
-        with shared.session(tools={"add": add}, calls=5) as session:
+        with shared.session(tools={"add": add}, tool_calls=5) as session:
             assert session.run("[add(1) for _ in range(5)]").value == [3] * 5
             ran = session.run("[add(1) for _ in range(6)]")
             assert ran.error.kind == "RuntimeError" and "more than 5 calls" in ran.error.message

@@ -186,7 +186,7 @@ def test_arrays_and_frames_go_in_and_out(session):
         ({"directory": "/nowhere/at/all"}, NotADirectoryError, TypeError),
         ({"undo_depth": -1}, TypeError, ValueError),
         ({"undo_depth": 1.5}, TypeError, TypeError),
-        ({"calls": 0}, ValueError, ValueError),
+        ({"tool_calls": 0}, ValueError, ValueError),
         ({"nonsense": 1}, TypeError, TypeError),
     ],
 )

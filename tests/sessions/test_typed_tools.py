@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import enum
+import sys
 import typing
 import uuid
 from collections.abc import Mapping, Sequence
@@ -678,14 +679,25 @@ def test_the_number_of_calls_of_a_step(make):
     async def later():
         return 1
 
-    session = make(tools={"add": lambda a: a + 1, "later": later}, calls=3)
+    session = make(tools={"add": lambda a: a + 1, "later": later}, tool_calls=3)
     assert raised(session, "for n in range(4):\n    add(n)") == (
         "RuntimeError: more than 3 calls of tools in a step"
     )
     assert ran(session, "add(1) + add(2) + await later()") == 6
     assert "more than 3" in raised(session, "for n in range(4):\n    await later()")
-    with pytest.raises(ValueError, match="calls must be positive"):
-        make(calls=0)
+    with pytest.raises(ValueError, match="tool_calls must be positive"):
+        make(tool_calls=0)
+
+
+@pytest.mark.parametrize("side", ["events", "callee"])
+def test_how_calls_are_watched(side):
+    orjson = pytest.importorskip("orjson")
+    if side == "events" and sys.version_info < (3, 12):
+        pytest.skip("no sys.monitoring before 3.12")
+    with Policy(native=["numpy"]).session(calls=side) as session:
+        session.run("import orjson")
+        assert "orjson.dumps" in raised(session, "orjson.dumps(1)")
+    assert orjson.dumps(1) == b"1"
 
 
 def test_too_much(session):

@@ -353,7 +353,7 @@ class Sandbox(Runner):
         timeout: float | None = None,
         undo_depth: int = 1,
         snapshots: int = SNAPSHOTS,
-        calls: int = CALLS,
+        tool_calls: int = CALLS,
         on_ask: Callable[[AuditDenied], object] | None = None,
         ask_seconds: float | None = None,
         pending_seconds: float | None = None,
@@ -373,7 +373,7 @@ class Sandbox(Runner):
                 the process that waits.
             snapshots: The number of states that `Session.snapshot` keeps at a time. Each is such a
                 copy too.
-            calls: The number of calls of tools that a step may make, and of questions.
+            tool_calls: The number of calls of tools that a step may make, and of questions.
             on_ask: A function that is asked before the guard denies an operation, as that of
                 `Policy.guard`; it runs as `tools` do. Its answer opens what the kernel lets
                 pass: see ``approvable`` of `Sandbox`. By default it is that of the sandbox.
@@ -414,7 +414,7 @@ class Sandbox(Runner):
                 timeout,
                 undo_depth,
                 snapshots,
-                calls,
+                tool_calls,
                 within(on_ask, ask_seconds),
                 pending_seconds,
                 id,

@@ -71,7 +71,7 @@ class SandboxSession(Session):
         timeout: float | None,
         undo_depth: int,
         snapshots: int,
-        calls: int,
+        tool_calls: int,
         on_ask: Callable[[AuditDenied], object] | None,
         pending_seconds: float | None,
         id: str | None,
@@ -94,7 +94,7 @@ class SandboxSession(Session):
         self._seconds = usual if timeout is None else seconds("timeout", timeout)
         self._undo_depth = count("undo_depth", undo_depth)
         self._most_snapshots = count("snapshots", snapshots)
-        self._budget = Budget(count("calls", calls, 1))
+        self._budget = Budget(count("tool_calls", tool_calls, 1))
         self._loop = HostLoop()
         #: A function that gets each step: its code, no arguments, when it began, and its result.
         self._noted: Callable[[str, tuple[()], float, Result], object] | None = None

@@ -265,7 +265,7 @@ impl PyPolicy {
     }
 
     #[doc = doc!("Policy.session")]
-    #[pyo3(signature = (**options), text_signature = "($self, *, tools=None, directory=None, timeout=None, output='10M', snapshots=8, calls=1000, monitor_calls=True, **options)")]
+    #[pyo3(signature = (**options), text_signature = "($self, *, tools=None, directory=None, timeout=None, output='10M', snapshots=8, tool_calls=1000, monitor_calls=True, **options)")]
     fn session<'py>(
         slf: &Bound<'py, Self>,
         options: Option<&Bound<'py, PyDict>>,
