@@ -18,13 +18,20 @@ def applies(marker):
     return (since is None or version >= since) and (until is None or version < until)
 
 
+def is_by_callee(item):
+    """True of a test that watches calls as the original does not."""
+    return hasattr(item, "callspec") and item.callspec.params.get("side") == "callee"
+
+
 @pytest.fixture(scope="module")
 def marked(request):
     """The tests collected in this run that the original should fail, by file and name."""
     return {
         (Path(item.path).name, item.name)
         for item in request.session.items
-        if (marker := item.get_closest_marker("original_fails")) and applies(marker)
+        if (marker := item.get_closest_marker("original_fails"))
+        and applies(marker)
+        and not is_by_callee(item)
     }
 
 
