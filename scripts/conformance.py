@@ -88,11 +88,12 @@ def outcomes(python: str, package: str, environment: dict[str, str]) -> tuple[di
     return found, ran.stdout
 
 
+SIDES = ("events", "callee")
 #: Tests of 0.2.10 of the events of `sys.monitoring` themselves, which guards by callee do without.
 OF_EVENTS = {"tests.test_core::test_monitor_events_toggle"}
 
 
-def run_second(side: str) -> int:
+def run_second() -> int:
     """The tests of 0.2.10 on both packages; whether one that passes there does not here."""
     sys.path.insert(0, str(ROOT / "tests/support"))
     import peers
@@ -100,7 +101,15 @@ def run_second(side: str) -> int:
     with tempfile.TemporaryDirectory() as directory:
         environment = peers.environment(Path(directory))
         there, _ = outcomes(peers.python(), "fastaudit", environment)
-        here, printed = outcomes(peers.python(), "fastaudit_rs", environment)
+        return max(compare(there, side, environment) for side in SIDES)
+
+
+def compare(there: dict[str, str], side: str, environment: dict[str, str]) -> int:
+    """The same with calls watched from one side."""
+    import peers
+
+    environment = {**environment, "FASTAUDIT_RS_CALLS": side}
+    here, printed = outcomes(peers.python(), "fastaudit_rs", environment)
     print(f"\n{'test of fastaudit 0.2.10':60} {'on 0.2.10':10} here, calls={side!r}")
     for name, outcome in there.items():
         print(f"{name:60} {outcome:10} {here.get(name)}")
@@ -119,9 +128,8 @@ if __name__ == "__main__":
         sys.exit(run_inside(*sys.argv[2:]))
     if sys.argv[1:2] == ["--first"]:
         sys.exit(run_first())
-    for way in ("events", "callee"):
-        os.environ["FASTAUDIT_RS_CALLS"] = way
+    for side in SIDES:
         # In a process of its own, as the package stands in for fastaudit there.
-        subprocess.run([sys.executable, __file__, "--first"], check=True)
-        if run_second(way):
-            sys.exit(1)
+        environment = {**os.environ, "FASTAUDIT_RS_CALLS": side}
+        subprocess.run([sys.executable, __file__, "--first"], check=True, env=environment)
+    sys.exit(run_second())

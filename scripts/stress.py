@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +37,7 @@ TABLE = pyarrow.table({"a": list(range(1000))})
 ARRAY = numpy.zeros(1000)
 
 
-class Stress:
+class Stress(ABC):
     """Threads, tasks and copies of the process, under a guard of their own each."""
 
     def __init__(self, seconds: float) -> None:
@@ -45,13 +46,13 @@ class Stress:
         self.done: Counter[tuple[str, bool]] = Counter()
         self.wrong: list[object] = []
 
+    @abstractmethod
     def guard(self, name: str) -> tuple[Any, Any]:
         """What a guard of this name allows, and its factory."""
-        raise NotImplementedError
 
+    @abstractmethod
     def act(self, allowed: Any, number: int) -> None:
         """Do something that is allowed or denied, and note a verdict that is wrong."""
-        raise NotImplementedError
 
     def left(self) -> list[Path]:
         """What nobody may leave behind."""

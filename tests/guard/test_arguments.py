@@ -213,6 +213,13 @@ def test_events_need_sys_monitoring(argument):
             make(**argument)
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="has sys.monitoring")
+def test_the_variable_that_asks_for_events_is_named(monkeypatch):
+    monkeypatch.setenv("FASTAUDIT_RS_CALLS", "events")
+    with pytest.raises(RuntimeError, match=r"^FASTAUDIT_RS_CALLS='events' requires Python 3\.12"):
+        mk_audit_01([])
+
+
 def test_the_order_of_the_arguments(mk_audit, places):
     audit_perms = mk_audit([places.ok], lambda *args: args[-1] == "data", None, "data", 3, False)
     with audit_perms():

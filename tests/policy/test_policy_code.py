@@ -177,11 +177,11 @@ class TestNative:
         code = """
 from fastaudit_rs import Policy, v02
 with Policy(native=True).guard()():
-    print(v02.audit_state()["monitor_on"])
+    print(v02.audit_state()["monitor_on"], v02.audit_state()["tool_id"])
 with Policy(native=["numpy"]).guard()():
     print(v02.audit_state()["monitor_on"])
 """
-        assert programs.printed(code) == "0\n1\n"
+        assert programs.printed(code) == "0 None\n1\n"
 
 
 class TestUnknownEvents:

@@ -76,14 +76,13 @@ pub fn configure<'py>(
         None if retire_sites => Side::Caller,
         None => usual_side(py)?,
     };
-    if side == Side::Caller && cfg!(not(Py_3_12)) {
-        let given = if retire_sites { "retire_sites=True" } else { "calls='events'" };
-        return Err(errors::no_monitoring(given));
-    }
     if retire_sites && side == Side::Callee {
         return Err(PyValueError::new_err(
             "retire_sites needs calls='events': without events there are no call sites to stop",
         ));
+    }
+    if retire_sites && cfg!(not(Py_3_12)) {
+        return Err(errors::no_monitoring("retire_sites=True"));
     }
     let read = |name, contract| {
         let callback = options.some(name);
@@ -172,7 +171,12 @@ fn usual_side(py: Python<'_>) -> PyResult<Side> {
 }
 
 fn read_side(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Side> {
-    readers::one_of(name, given, &Side::NAMES, "")
+    match readers::one_of(name, given, &Side::NAMES, "")? {
+        Side::Caller if cfg!(not(Py_3_12)) => {
+            Err(errors::no_monitoring(&format!("{name}='events'")))
+        }
+        side => Ok(side),
+    }
 }
 
 fn read_tool_id(given: &Bound<'_, PyAny>) -> PyResult<i32> {

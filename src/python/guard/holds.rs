@@ -69,10 +69,11 @@ impl Drop for Hold {
 /// Has calls come through what is called, also what was made or loaded since the last time.
 fn route_callees(py: Python<'_>) -> PyResult<()> {
     if loaded::foreign() && NEW_CODE.swap(false, Ordering::Relaxed) {
-        let find = || native_calls::find_all(py);
-        native_calls::set_foreign_code(loaded::foreign_code(py)?);
-        while_raising(FINDS_OBJECTS, find)
-            .inspect_err(|_| NEW_CODE.store(true, Ordering::Relaxed))?;
+        let found = loaded::foreign_code(py).and_then(|code| {
+            native_calls::set_foreign_code(code);
+            while_raising(FINDS_OBJECTS, || native_calls::find_all(py))
+        });
+        found.inspect_err(|_| NEW_CODE.store(true, Ordering::Relaxed))?;
     }
     match native_calls::has_room() {
         true => Ok(()),
