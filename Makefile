@@ -92,6 +92,7 @@ lint-python: $(VENV)/.built
 	$(PY) -m mypy --strict fastaudit_rs
 	$(PY) -m mypy.stubtest fastaudit_rs --allowlist tests/stubtest-allowlist.txt
 	$(PY) -m pyright --pythonpath $(PY) fastaudit_rs
+	$(VENV)/bin/zizmor --offline --quiet .github
 	$(PY) scripts/check_examples.py
 	$(PY) -m pytest --quiet tests/repository
 
