@@ -180,9 +180,9 @@ STRESS_SECONDS ?= 60
 
 .PHONY: stress
 stress: ## Native code of many packages under different guards at once, for STRESS_SECONDS by what it does and by what is called; fails on a wrong verdict
-	$(MAKE) $(VENV)/.built EXTRAS=native
-	$(PY) scripts/stress.py acts $(STRESS_SECONDS)
-	$(PY) scripts/stress.py calls $(STRESS_SECONDS)
+	scripts/make-venv "$$(scripts/find-python --best)" .venvs/stress install test native
+	.venvs/stress/bin/python scripts/stress.py acts $(STRESS_SECONDS)
+	.venvs/stress/bin/python scripts/stress.py calls $(STRESS_SECONDS)
 
 .PHONY: bench
 bench: $(VENV)/.built ## Measure what a guard costs beside both releases of the original, and show it in docs/performance.md
