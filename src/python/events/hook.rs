@@ -180,6 +180,15 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
     if raw::is_finalizing() && scope::installed().next().is_none() {
         return Ok(());
     }
+    let restricts_more = scope::any_guard_restricts_more();
+    // What passes in each context does not ask for it.
+    let classic = match restricts_more {
+        true => None,
+        false => match to_judge(events::lookup_if(event.to_bytes(), false), args) {
+            None => return Ok(()),
+            rule => rule,
+        },
+    };
     let active = match scope::current(py) {
         Ok(Current::Unguarded) if tool_rights::any_tool() => return see_tool(event, args),
         Ok(Current::Unguarded) => return Ok(()),
@@ -193,31 +202,33 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
             return Err(());
         }
     };
-    let restricts_more = scope::any_guard_restricts_more();
     if restricts_more && tool_rights::any_tool() {
         see_guest(event, args, active.get())?;
     }
-    let rule = if !restricts_more {
-        events::lookup_if(event.to_bytes(), false)
-    } else if active.get().is_strict()
-        && active.get().other().is_none()
-        && scope::installed().next().is_none()
-    {
-        rules_02::lookup(event.to_bytes())
-    } else {
-        return check_by_each_guard(event, args, active.get());
+    let by_02_alone = |active: &Active| {
+        active.is_strict() && active.other().is_none() && scope::installed().next().is_none()
+    };
+    let rule = match classic {
+        None if !by_02_alone(active.get()) => {
+            return check_by_each_guard(event, args, active.get());
+        }
+        None => to_judge(rules_02::lookup(event.to_bytes()), args),
+        rule => rule,
     };
     let Some(rule) = rule else {
         return Ok(());
     };
-    if is_open_for_reading(args, rule) {
-        return Ok(());
-    }
     let Some(config) = active.get().config() else {
         return Ok(());
     };
     let event = Event { reads_passed: true, ..Event::new(event, args, active.get(), config.get()) };
     raw::or_set_error(py, || judge::judge(&event, rule))
+}
+
+/// The rule, unless the event is an `open` that only reads, which no rule of either release stops.
+#[inline(always)]
+fn to_judge(rule: Option<Rule>, args: &Bound<'_, PyTuple>) -> Option<Rule> {
+    rule.filter(|&rule| !is_open_for_reading(args, rule))
 }
 
 #[cold]
