@@ -12,6 +12,7 @@ import _socket
 import array
 import json
 import mmap
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -134,14 +135,14 @@ def framed(message: bytes) -> bytes:
 
 
 def send(control: _socket.socket, message: bytes, descriptors: Sequence[int] = ()) -> None:
-    passed = []
+    """Send a message: by write(2) what can be, about which the kernel does not ask the host."""
+    rest = memoryview(framed(message))
     if descriptors:
         rights = array.array("i", descriptors)
-        passed.append((_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights))
-    data = framed(message)
-    sent = control.sendmsg([data], passed)
-    if sent < len(data):
-        control.sendall(memoryview(data)[sent:])
+        passed = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)]
+        rest = rest[control.sendmsg([rest], passed) :]
+    while rest:
+        rest = rest[os.write(control.fileno(), rest) :]
 
 
 def receive(control: _socket.socket, descriptors: int = 0) -> tuple[bytes, list[int]]:
@@ -160,7 +161,7 @@ def receive(control: _socket.socket, descriptors: int = 0) -> tuple[bytes, list[
     message = bytearray(LENGTH.unpack(head)[0])
     rest = memoryview(message)
     while rest:
-        received = control.recv_into(rest)
+        received = os.readv(control.fileno(), [rest])
         if not received:
             raise EOFError("the other side is gone")
         rest = rest[received:]

@@ -7,7 +7,7 @@ import sys
 import textwrap
 
 import pytest
-from sandboxes import LOOSE, gone, in_copy, of, running
+from sandboxes import LOOSE, gone, in_copy, of, running, until
 
 from fastaudit_rs import Limits, Policy, Sandbox, SandboxManager
 
@@ -20,6 +20,7 @@ LIMITS = Limits(wall_seconds=20)
 def test_a_sandbox_that_has_run(confine):
     with Sandbox(LOOSE, LIMITS, confine=confine) as sandbox:
         assert sandbox.run("1", value=True).value == 1
+        assert until(lambda: len(running(of(sandbox))) == 2)
         before = running(of(sandbox))
 
         def runs():

@@ -19,7 +19,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import AuditDenied, AuditLog, Policy
-from ..._native import _Child, _Children, _govern
+from ..._native import _Child, _govern
 from ...programs import (
     DENIED,
     RUNNERS,
@@ -43,33 +43,26 @@ ERROR = 1 << 12
 
 
 def run(
-    children: _Children,
-    worker: int,
-    policy: Policy,
-    most: Policy | None,
-    job: Job,
-    descriptors: list[int],
+    child: _Child, policy: Policy, most: Policy | None, job: Job, descriptors: list[int]
 ) -> NoReturn:
     """Run a job, and end with its status.
 
     The kernel holds `most`, whatever the host answers. The descriptors are standard input, output
     and error, the one for its report, and where it has them those for its questions and its log.
     """
-    child = _Child(children)
     status = 1
     try:
-        if os.getppid() == worker:
-            log = _log(descriptors.pop()) if job.logs else None
-            streams, (report, *asked) = descriptors[:3], descriptors[3:]
-            for number, stream in enumerate(streams):
-                os.dup2(stream, number)
-                os.close(stream)
-            if job.session:
-                from .session import serve
+        log = _log(descriptors.pop()) if job.logs else None
+        streams, (report, *asked) = descriptors[:3], descriptors[3:]
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        if job.session:
+            from .session import serve
 
-                status = serve(child, _begin(job), policy, most, job, report, log)
-            else:
-                status = program(policy, job, report, *asked, most=most, log=log)
+            status = serve(child, _begin(job), policy, most, job, report, log)
+        else:
+            status = program(policy, job, report, *asked, most=most, log=log)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()

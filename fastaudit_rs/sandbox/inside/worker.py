@@ -1,8 +1,8 @@
 """The process of a sandbox that waits for work: each run is a child of it, used once.
 
 Started by `host/process.py`, confined by the kernel already. It runs none of the code itself:
-the children have its imports, and install their policy themselves. One that is copied waits for no
-work itself: its copies do, one for each session.
+the children have its imports, and install their policy themselves. One child waits for the next
+run. A process that is copied waits for no work itself: its copies do, one for each session.
 """
 
 import _pickle as pickle
@@ -12,6 +12,7 @@ import gc
 import importlib
 import os
 import resource
+import select
 import signal
 import sys
 import traceback
@@ -19,7 +20,7 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from ... import Policy
-from ..._native import _Children, _govern
+from ..._native import _Child, _Children, _govern
 from ..wire import COMMON, Job, KernelPart, receive, send
 from .child import run
 
@@ -29,6 +30,9 @@ PATIENCE = 0.05
 #: The descriptors of a run: standard input, output and error, its report, the connection for its
 #: questions, if it asks, and its log, if it has one.
 DESCRIPTORS = 6
+
+#: What a child tells of the job that it has got.
+RUN, SESSION = b"r", b"s"
 
 
 def main(control: _socket.socket) -> NoReturn:
@@ -60,20 +64,8 @@ def main(control: _socket.socket) -> NoReturn:
         children, control = _copied(children, control)
     runs = 0
     while True:
-        try:
-            job, descriptors = receive(control, DESCRIPTORS)
-        except (EOFError, OSError):
-            # The host is gone: there could be no memory for the end of the interpreter any more.
-            os._exit(0)
-        told: Job = pickle.loads(job)
-        # An interrupt of a session waits until its process can take it.
-        blocked = {signal.SIGINT} if told.session else set()
-        signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-        child = _fork(children, control, policy, most, told, descriptors)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        if told.session:
+        child, is_session = _next(children, control, policy, most, is_ahead=not is_copied)
+        if is_session:
             _attend(children, control, child)
             continue
         status = children.status(child, control.fileno())
@@ -146,6 +138,13 @@ def _prepared(children: _Children, policy: Policy, preload: list[str]) -> Policy
     return policy
 
 
+def _touch(policy: Policy) -> None:
+    """Write to the memory that each run writes to: its pages are copied before there is a job."""
+    with policy.guard()():
+        eval(compile("None", "<touch>", "eval"), {})
+    gc.collect()
+
+
 def _import(names: Iterable[str]) -> None:
     for name in names:
         importlib.import_module(name)
@@ -202,20 +201,66 @@ def _attend(children: _Children, control: _socket.socket, child: int) -> None:
         child, is_running = kept[0], True
 
 
-def _fork(
+def _next(
     children: _Children,
     control: _socket.socket,
     policy: Policy,
     most: Policy | None,
-    job: Job,
-    descriptors: list[int],
-) -> int:
+    *,
+    is_ahead: bool,
+) -> tuple[int, bool]:
+    """Have a child wait for the next job; return it once it has it, and whether it is a session.
+
+    Copying this process takes longer than many a job, and is done ahead where it may be: the host
+    counts the processes of a copy once it has a job for it.
+    """
+    if not is_ahead:
+        watched = select.poll()
+        watched.register(control, select.POLLIN)
+        watched.poll()
     worker = os.getpid()
+    told, tells = os.pipe()
+    # An interrupt of a session waits until its process can take it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     child = children.fork()
-    if child:
-        return child
-    try:
-        control.close()
-        run(children, worker, policy, most, job, descriptors)
-    finally:
+    if child == 0:
+        try:
+            os.close(told)
+            inside = _Child(children)
+            if is_ahead:
+                _touch(policy)
+            _wait(inside, control, worker, policy, most, tells)
+        finally:
+            os._exit(1)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    os.close(tells)
+    kind = os.read(told, 1)
+    os.close(told)
+    if not kind:
+        # The host is gone: there could be no memory for the end of the interpreter any more.
+        os._exit(0)
+    return child, kind == SESSION
+
+
+def _wait(
+    child: _Child,
+    control: _socket.socket,
+    worker: int,
+    policy: Policy,
+    most: Policy | None,
+    tells: int,
+) -> NoReturn:
+    """Wait for a job, and run it."""
+    if os.getppid() != worker:
         os._exit(1)
+    try:
+        told, descriptors = receive(control, DESCRIPTORS)
+    except (EOFError, OSError):
+        os._exit(0)
+    control.close()
+    job: Job = pickle.loads(told)
+    if not job.session:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    os.write(tells, SESSION if job.session else RUN)
+    os.close(tells)
+    run(child, policy, most, job, descriptors)
