@@ -74,12 +74,16 @@ pub fn judge<'py>(
         }
         SiteAnswer::Watch
     } else {
-        let (code, offset) = match event {
-            Some((code, offset)) => (code.clone(), offset.clone()),
-            None => here(py)?,
+        let found_here;
+        let site = match event {
+            Some(site) => site,
+            None => {
+                found_here = here(py)?;
+                (&found_here.0, &found_here.1)
+            }
         };
-        let caller = caller::name(&code)?;
-        let call = NativeCall { caller: &caller, callee: &found, site: (&code, &offset) };
+        let caller = caller::name(site.0)?;
+        let call = NativeCall { caller: &caller, callee: &found, site };
         match passes.and_then(|_| call.ask(config)) {
             Ok(answer) => answer,
             Err(denial) => return deferred::deny(py, &caller, denial).map(|()| SiteAnswer::Watch),
