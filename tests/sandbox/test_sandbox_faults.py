@@ -96,7 +96,7 @@ class TestFaults:
         assert worker in running(of(sandbox))
 
     def test_the_child_for_the_next_run_is_killed(self, make_sandbox):
-        """As by the kernel, for memory: another process does the run."""
+        """As by the kernel, for memory: another one takes its place."""
         sandbox = make_sandbox()
         for number in range(2):
             assert sandbox.run(f"print({number})").stdout == f"{number}\n"

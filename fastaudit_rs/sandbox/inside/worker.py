@@ -31,6 +31,9 @@ PATIENCE = 0.05
 #: questions, if it asks, and its log, if it has one.
 DESCRIPTORS = 6
 
+#: A child that waits and is killed, as for memory, is followed by another, so many times.
+TRIES = 3
+
 #: What a child tells of the job that it has got.
 RUN, SESSION = b"r", b"s"
 
@@ -219,27 +222,31 @@ def _next(
         watched.register(control, select.POLLIN)
         watched.poll()
     worker = os.getpid()
-    told, tells = os.pipe()
-    # An interrupt of a session waits until its process can take it.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    child = children.fork()
-    if child == 0:
-        try:
-            os.close(told)
-            inside = _Child(children)
-            if is_ahead:
-                _touch(policy)
-            _wait(inside, control, worker, policy, most, tells)
-        finally:
-            os._exit(1)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    os.close(tells)
-    kind = os.read(told, 1)
-    os.close(told)
-    if not kind:
-        # The host is gone: there could be no memory for the end of the interpreter any more.
-        os._exit(0)
-    return child, kind == SESSION
+    for _ in range(TRIES):
+        told, tells = os.pipe()
+        # An interrupt of a session waits until its process can take it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        child = children.fork()
+        if child == 0:
+            try:
+                os.close(told)
+                inside = _Child(children)
+                if is_ahead:
+                    _touch(policy)
+                _wait(inside, control, worker, policy, most, tells)
+            finally:
+                os._exit(1)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        os.close(tells)
+        kind = os.read(told, 1)
+        os.close(told)
+        if kind:
+            return child, kind == SESSION
+        _, status = os.waitpid(child, 0)
+        if os.WIFEXITED(status):
+            # The host is gone: there could be no memory for the end of the interpreter any more.
+            os._exit(os.WEXITSTATUS(status))
+    os._exit(1)
 
 
 def _wait(
