@@ -90,9 +90,9 @@ class TestFaults:
             print(subprocess.run(["sh", "-c", kill], capture_output=True, text=True).stdout.split())
         """
         sandbox = make_sandbox()
-        assert sandbox.run("1").success
-        worker = min(running(of(sandbox)))
+        worker = int(sandbox.run("import os; print(os.getppid())").stdout)
         assert sandbox.run(textwrap.dedent(code)).stdout == "['1', '2']\n"
+        assert until(lambda: len(running(of(sandbox))) == 2)
         assert worker in running(of(sandbox))
 
     def test_the_child_for_the_next_run_is_killed(self, make_sandbox):

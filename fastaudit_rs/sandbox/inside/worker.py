@@ -10,6 +10,7 @@ import _socket
 import contextlib
 import gc
 import importlib
+import mmap
 import os
 import resource
 import select
@@ -218,10 +219,10 @@ def _next(
     counts the processes of a copy once it has a job for it.
     """
     if not is_ahead:
-        watched = select.poll()
-        watched.register(control, select.POLLIN)
-        watched.poll()
+        _until_asked(control)
     worker = os.getpid()
+    # Shared with the child: true once it takes the job, which nobody else can take then.
+    taken = mmap.mmap(-1, 1)
     for _ in range(TRIES):
         told, tells = os.pipe()
         # An interrupt of a session waits until its process can take it.
@@ -233,7 +234,7 @@ def _next(
                 inside = _Child(children)
                 if is_ahead:
                     _touch(policy)
-                _wait(inside, control, worker, policy, most, tells)
+                _wait(inside, control, worker, policy, most, tells, taken)
             finally:
                 os._exit(1)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -243,10 +244,18 @@ def _next(
         if kind:
             return child, kind == SESSION
         _, status = os.waitpid(child, 0)
-        if os.WIFEXITED(status):
-            # The host is gone: there could be no memory for the end of the interpreter any more.
-            os._exit(os.WEXITSTATUS(status))
+        if taken[0] or os.WIFEXITED(status):
+            # The host is gone, or the job is lost. There could be no memory for the end of the
+            # interpreter any more.
+            os._exit(os.WEXITSTATUS(status) if os.WIFEXITED(status) else 1)
     os._exit(1)
+
+
+def _until_asked(control: _socket.socket) -> None:
+    """Wait until the host says something, or is gone."""
+    watched = select.poll()
+    watched.register(control, select.POLLIN)
+    watched.poll()
 
 
 def _wait(
@@ -256,15 +265,19 @@ def _wait(
     policy: Policy,
     most: Policy | None,
     tells: int,
+    taken: mmap.mmap,
 ) -> NoReturn:
     """Wait for a job, and run it."""
     if os.getppid() != worker:
         os._exit(1)
+    _until_asked(control)
+    taken[0] = True
     try:
         told, descriptors = receive(control, DESCRIPTORS)
     except (EOFError, OSError):
         os._exit(0)
     control.close()
+    taken.close()
     job: Job = pickle.loads(told)
     if not job.session:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
