@@ -280,7 +280,7 @@ $(VERSIONS:%=wheel-%): wheel-%: sdist
 
 .PHONY: docs
 docs: $(VENV)/.docs ## Build the documentation into .cache/site, and fail on any warning
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 .PHONY: pictures
 pictures: $(VENV)/.docs ## Take the pictures of the documentation anew (needs chromium); look at them afterwards

@@ -1197,7 +1197,7 @@ class AuditLog:
         OSError: The file cannot be opened.
         RuntimeError: A guard is in force here.
 
-    Example:
+    Examples:
         >>> log = AuditLog("audit.jsonl", name="agent 7")
         >>> with Policy(write=["/srv/out"]).guard(log=log)():
         ...     run(code)

@@ -48,7 +48,7 @@ def split(arguments: Sequence[str], with_value: Collection[str]) -> CommandLine:
     As for the ``python`` command, all that follows ``-m MODULE``, ``-c CODE`` or a script belongs
     to the program.
 
-    Example:
+    Examples:
         >>> split(["--write", ".", "-m", "venv", "--help"], {"--write"})
         CommandLine(own=['--write', '.'], interpreter=[], kind='-m', program=['venv', '--help'])
     """

@@ -251,7 +251,7 @@ class Result:
             TypeError: ``max_chars`` is no number.
             ValueError: ``max_chars`` is not positive.
 
-        Example:
+        Examples:
             >>> from fastaudit_rs import Policy
             >>> print(Policy().session().run("print('hi')\n6 * 7").for_model())
             stdout:
@@ -290,7 +290,7 @@ class Result:
             TypeError: ``max_chars`` is no number.
             ValueError: ``max_chars`` is not positive.
 
-        Example:
+        Examples:
             >>> from fastaudit_rs import Policy
             >>> Policy().session().run("1 / 0").content_for_model().is_error
             True
@@ -307,7 +307,7 @@ class Result:
         A ``value`` that JSON cannot hold is its ``repr()``, images are in base64, and denials are
         what `AuditDenied.to_dict` says.
 
-        Example:
+        Examples:
             >>> from fastaudit_rs import Policy
             >>> told = Policy().session().run("6 * 7").to_dict()
             >>> told["value"], told["error"], told["violations"]
@@ -343,7 +343,7 @@ class Result:
         A sandbox with a log has all decisions; another one the denials and changed files, without a
         time, after the requests.
 
-        Example:
+        Examples:
             >>> for act in sandbox.run(code).timeline:
             ...     print(act.verdict, act.kind, act.target)
         """

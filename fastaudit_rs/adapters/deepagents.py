@@ -64,7 +64,7 @@ class SandboxBackend(Closing, BaseSandbox):  # type: ignore[misc,unused-ignore]
         TypeError: An argument has another type, or there is no such argument.
         ValueError: The policy allows no programs.
 
-    Example:
+    Examples:
         ``create_deep_agent(model, backend=backend, system_prompt=backend.rules_for_model())``
     """
 

@@ -221,7 +221,7 @@ def python_tool(
         TypeError: An argument has another type, or there is no such argument.
         ValueError: An argument has a wrong value.
 
-    Example:
+    Examples:
         >>> with python_tool(Policy.preset("workspace"), timeout=60) as tool:
         ...     tool.invoke({"code": "x = 6"}), tool.invoke({"code": "x * 7"})
         ('It ran, and printed nothing.', 'value:\n42')

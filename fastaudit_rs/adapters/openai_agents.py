@@ -82,7 +82,7 @@ def python_tool(
         TypeError: An argument has another type, or there is no such argument.
         ValueError: An argument has a wrong value.
 
-    Example:
+    Examples:
         ``Agent("Analyst", tools=[python_tool(Policy.preset("workspace"), timeout=60)])``
     """
     if tools is not None:

@@ -49,7 +49,7 @@ class Events:
     Args:
         provider: The provider of the logger; the global one by default.
 
-    Example:
+    Examples:
         >>> log = AuditLog(Events(), name="agent 7")
         >>> with Policy(write=["/srv/out"]).guard(log=log)():
         ...     run(code)
@@ -145,7 +145,7 @@ def execute_tool(
         description: What the tool does, ``gen_ai.tool.description``.
         provider: The provider of the tracer; the global one by default.
 
-    Example:
+    Examples:
         >>> with execute_tool("run_python", call_id=call.id) as span:
         ...     ran = told(span, session.run(call.arguments["code"]))
     """
@@ -194,7 +194,7 @@ def traced(
         name: The name of the tool; that of the function by default.
         provider: The provider of the tracer; the global one by default.
 
-    Example:
+    Examples:
         >>> session = policy.session(tools={"price": traced(price)})
     """
     called = name or str(getattr(function, "__name__", type(function).__name__))

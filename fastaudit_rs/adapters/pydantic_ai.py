@@ -38,7 +38,7 @@ class PythonToolset(FunctionToolset[Any]):
         TypeError: An argument has another type, or there is no such argument.
         ValueError: An argument has a wrong value.
 
-    Example:
+    Examples:
         ``Agent(model, toolsets=[PythonToolset(Policy.preset("workspace"), timeout=60)])``
     """
 

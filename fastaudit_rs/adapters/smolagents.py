@@ -74,7 +74,7 @@ class GuardedExecutor(Closing, PythonExecutor):  # type: ignore[misc]
         TypeError: An argument has another type, or there is no such argument.
         ValueError: An argument has a wrong value.
 
-    Example:
+    Examples:
         >>> executor = GuardedExecutor(Policy.preset("workspace"))
         >>> executor("print('hi')\nx = 6 * 7")
         CodeOutput(output=42, logs='hi\n', is_final_answer=False)

@@ -81,7 +81,7 @@ class Session(Closing):
                 nobody can tell how data become what an annotation of a tool names.
             ValueError: An argument has a wrong value: no identifier, a negative `timeout`.
 
-        Example:
+        Examples:
             >>> from fastaudit_rs import Policy
             >>> with Policy().session() as session:
             ...     ran = session.run("print('a', 'b')", on_output=lambda output: print(output))
@@ -125,7 +125,7 @@ class Session(Closing):
     ) -> Stream:
         """Run a step as `arun` does, and have its output as it comes.
 
-        Example:
+        Examples:
             >>> async def show(session):
             ...     stream = session.stream("print(1)")
             ...     async for output in stream:
@@ -173,7 +173,7 @@ class Session(Closing):
             ValueError: No question waits by this id: it was answered already, has expired, or is
                 another session's; or it cannot have this answer.
 
-        Example:
+        Examples:
             >>> ran = policy.session(on_ask=lambda denied: "pending").run(code)
             >>> if ran.pending is not None:
             ...     ran = session.answer(ran.pending.id, "once")
@@ -200,7 +200,7 @@ class Session(Closing):
             TypeError: An argument has another type.
             ValueError: It cannot have this answer.
 
-        Example:
+        Examples:
             >>> session = policy.session(on_ask=lambda denied: "deny")
             >>> for denied in session.run(code).violations:
             ...     session.allow(denied, "pattern")
@@ -256,7 +256,7 @@ class Session(Closing):
 
         It belongs into the description of the tool that runs code.
 
-        Example:
+        Examples:
             >>> from fastaudit_rs import Policy
             >>> session = Policy(write=["out"], network=False).session(timeout=60)
             >>> print(session.rules_for_model().partition("- Write")[2])
@@ -328,7 +328,7 @@ class Session(Closing):
     def snapshot(self) -> "Snapshot":
         """Keep the state that there is now, but for files, to go back to it later.
 
-        Example:
+        Examples:
             >>> def tried(session, codes):
             ...     before = session.snapshot()
             ...     for code in codes:

@@ -58,7 +58,7 @@ class SessionManager(Closing):
         TypeError: An argument has another type.
         ValueError: An argument has a wrong value.
 
-    Example:
+    Examples:
         >>> with SessionManager(lambda user: Policy().session(timeout=60)) as sessions:
         ...     ran = sessions.run("anna", "x = 6")
         ...     sessions.run("anna", "x * 7").value, sessions.run("ben", "x").error.kind
@@ -158,7 +158,7 @@ class SessionManager(Closing):
     def session(self, key: str) -> Iterator[Session]:
         """Have the session of a key, which nobody else uses meanwhile: for its names, or a stream.
 
-        Example:
+        Examples:
             >>> with SessionManager(lambda user: Policy().session()) as sessions:
             ...     with sessions.session("anna") as session:
             ...         ran = session.run("x = 6")

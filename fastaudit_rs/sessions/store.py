@@ -37,7 +37,7 @@ class DirectoryStore(MutableMapping[str, bytes]):
         OSError: It cannot be made.
         TypeError: It is no path.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> store = DirectoryStore(tempfile.mkdtemp())
         >>> with Policy().session(id="anna") as session:

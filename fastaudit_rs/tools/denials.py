@@ -66,7 +66,7 @@ def in_one_line(
 ) -> str:
     """Describe a denial in a line: the operation, the place, and the words that would allow it.
 
-    Example:
+    Examples:
         ``os.mkdir /srv/out, at job.py:7; to allow it: --write /srv/out``
     """
     line = operation(denied, named)

@@ -114,7 +114,7 @@ def server(
             description, and for clients.
         max_sessions: The number of clients whose code may run at a time.
 
-    Example:
+    Examples:
         >>> from fastaudit_rs import Policy
         >>> from fastaudit_rs.tools.mcp_server import server
         >>> made = server(lambda: Policy(write=["out"]).session(timeout=60))

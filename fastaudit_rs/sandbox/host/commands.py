@@ -20,7 +20,7 @@ class SandboxCommands:
     denial. Programs of a session run in its working directory, with its variables of the
     environment; each is a step.
 
-    Example:
+    Examples:
         >>> policy = Policy.preset("sandbox").replace(commands=["/bin/sh", "wc"])
         >>> with Sandbox(policy) as sandbox:
         ...     ran = sandbox.commands.run("wc -w; exit 3", stdin="one two")

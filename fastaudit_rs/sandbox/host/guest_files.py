@@ -67,7 +67,7 @@ class SandboxFiles:
     Names are relative to the directory, or paths in it. No link is followed, also one that code
     puts there meanwhile: its name is listed, and can be removed.
 
-    Example:
+    Examples:
         >>> with Sandbox() as sandbox:
         ...     sandbox.files.write("data/numbers.txt", "1 2 3")
         ...     ran = sandbox.run("import os; os.rename('data/numbers.txt', 'data/used.txt')")
@@ -112,7 +112,7 @@ class SandboxFiles:
             name: Its name. The directories that a file for writing is in are made.
             mode: ``"rb"`` to read, ``"wb"`` to write anew, ``"ab"`` to add at its end.
 
-        Example:
+        Examples:
             >>> def save(sandbox, upload):
             ...     with sandbox.files.open("upload.bin", "wb") as file:
             ...         shutil.copyfileobj(upload, file)

@@ -284,7 +284,7 @@ class SandboxManager(Closing):
         Calls give the same session until it is closed. Its id is the name of the environment, with
         which it is closed too. Steps and runs share the directory.
 
-        Example:
+        Examples:
             >>> with SandboxManager() as manager:
             ...     sandbox = manager.create("agent")
             ...     with manager.session("agent") as session:

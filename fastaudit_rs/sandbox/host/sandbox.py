@@ -217,7 +217,7 @@ class Sandbox(Runner):
     def files(self) -> SandboxFiles:
         """The files in its directory: to list, open, copy and remove them.
 
-        Example:
+        Examples:
             >>> with Sandbox() as sandbox:
             ...     sandbox.files.make_dir("data")
             ...     sandbox.files.exists("data")
@@ -426,7 +426,7 @@ class Sandbox(Runner):
     asession = awaited(session)
     """Make a session as `session` does, without stopping the event loop meanwhile.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> async def main():
         ...     async with Sandbox() as sandbox, await sandbox.asession() as session:
