@@ -12,11 +12,11 @@ from typing import Annotated, Any, NoReturn, TypeAlias
 from .. import Policy, Tool
 from ..pending import Granted
 from .foreign import ToolSource, function_of, own_name
-from .forms import DATA, NotData
+from .forms import DATA, NotData, TooLarge
 from .objects import data_of
 from .pieces import Tell
 from .typed import GENERATOR, Typed, is_async_function, is_generator_function
-from .values import VALUE, pack
+from .values import pack
 
 #: The snapshots that a session keeps, unless it is told another number.
 SNAPSHOTS = 8
@@ -160,15 +160,13 @@ def variables_of(given: object) -> bytes:
     values = {identifier("variables", name): value for name, value in given.items()}
     try:
         packed = pack(data_of(values, "variables"), place="variables") if values else b""
+    except TooLarge as wrong:
+        raise ValueError(str(wrong)) from None
     except NotData as wrong:
         text = str(wrong)
         if any(map(callable, values.values())):
             text = text.replace(DATA, "tools= takes functions")
         raise TypeError(text) from None
-    if len(packed) > VALUE:
-        raise ValueError(
-            f"variables must have at most {VALUE >> 20} MB, not {len(packed) >> 20} MB"
-        )
     return packed
 
 

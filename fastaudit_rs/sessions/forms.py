@@ -10,6 +10,9 @@ from .hashes import check_alike, check_count
 #: side that reads.
 VALUES, DEPTH = 1 << 20, 100
 
+#: The bytes that a value of a session may have.
+VALUE = 64 << 20
+
 #: The bits of a number that JSON has as it is. Longer ones are written in hexadecimal, whose digits
 #: CPython does not limit.
 BITS = 64
@@ -43,13 +46,34 @@ class NotData(TypeError):
     """An object that cannot be passed by value."""
 
 
-class Packer:
-    """Makes of values what JSON can hold, and of arrays bytes beside it."""
+class TooLarge(NotData):
+    """A value with more bytes than it may have."""
 
-    def __init__(self, other: Callable[["Packer", Any, str, int], Any] | None) -> None:
+    def __init__(self, place: str, size: int, most: int) -> None:
+        #: How large it is, at the least: who packs it stops there.
+        self.least = f"{size / (1 << 20):.1f} MB or more"
+        super().__init__(f"{place[:200]} is too large: {self.least}, of at most {most >> 20} MB")
+
+
+class Packer:
+    """Makes of values what JSON can hold, and of arrays bytes beside it.
+
+    It copies no more than `most` bytes: a process whose memory is limited may hold more.
+    """
+
+    def __init__(
+        self, other: Callable[["Packer", Any, str, int], Any] | None, most: int = VALUE
+    ) -> None:
         self._other = other
-        self.count = 0
+        self._most = most
+        self.size = self.count = 0
         self.blobs: list[bytes | memoryview] = []
+
+    def take(self, size: int, place: str) -> None:
+        """Count bytes that are about to be copied; `TooLarge` if they are too many."""
+        self.size += size
+        if self.size > self._most:
+            raise TooLarge(place, self.size, self._most)
 
     def form(self, value: object, place: str, depth: int) -> Any:
         """Return the form of a value in JSON. Its place is for errors: ``value['a'][0]``."""
@@ -63,10 +87,11 @@ class Packer:
         given: Any = value
         kind = type(given)
         if issubclass(kind, str):
-            return str.__str__(given)
+            return self._text(str.__str__(given), place)
         if issubclass(kind, int):
             number = int.__int__(given)
             is_short = int.bit_length(number) < BITS
+            self.take(int.bit_length(number) // 4, place)
             return number if is_short else {_KIND: "int", "hex": f"{number:x}"}
         if issubclass(kind, float):
             return float.__float__(given)
@@ -74,13 +99,15 @@ class Packer:
             parts = [complex.real.__get__(given), complex.imag.__get__(given)]
             return {_KIND: "complex", "parts": parts}
         if issubclass(kind, (bytes, bytearray)):
+            own: Any = bytes if issubclass(kind, bytes) else bytearray
+            self.take(own.__len__(given), place)
             return {_KIND: "bytes", "at": self.blob(exact_bytes(given))}
         if issubclass(kind, dict):
             return self._mapping(given, place, depth)
         for base in (list, tuple, set, frozenset):
             if issubclass(kind, base):
                 items = [*base.__iter__(given)]
-                if len(items) < LONG or not self._has_leaves(items, depth):
+                if len(items) < LONG or not self._has_leaves(items, place, depth):
                     items = [
                         self.form(item, f"{place}[{number}]", depth + 1)
                         for number, item in enumerate(items)
@@ -95,11 +122,16 @@ class Packer:
         )
 
     def blob(self, data: bytes | memoryview) -> int:
-        """Put bytes beside the head; return their number."""
+        """Put bytes, which were counted by `take`, beside the head; return their number."""
         self.blobs.append(data)
         return len(self.blobs) - 1
 
-    def _has_leaves(self, items: list[Any], depth: int) -> bool:
+    def _text(self, text: str, place: str) -> str:
+        # JSON has other letters by their numbers, as \u00e4.
+        self.take(len(text) if text.isascii() else 6 * len(text), place)
+        return text
+
+    def _has_leaves(self, items: list[Any], place: str, depth: int) -> bool:
         """True if JSON holds all of them as they are; they are counted then."""
         kinds = {*map(type, items)}
         is_held = kinds <= _LEAVES and self.count + len(items) <= VALUES
@@ -109,12 +141,18 @@ class Packer:
         if int in kinds and not -_GREAT < min(numbers) <= max(numbers) < _GREAT:
             return False
         self.count += len(items)
+        if str in kinds:
+            texts = [item for item in items if type(item) is str]
+            self.take(sum(map(len, texts)), place)
+            if not all(map(str.isascii, texts)):
+                self.take(sum(5 * len(text) for text in texts if not text.isascii()), place)
         return True
 
     def _mapping(self, value: Any, place: str, depth: int) -> Any:
         copy = dict.copy(value)
+        self.take(sum(len(key) for key in copy if type(key) is str), place)
         is_long = len(copy) >= LONG and _are_texts(copy) and _KIND not in copy
-        if is_long and self._has_leaves([*copy.values()], depth):
+        if is_long and self._has_leaves([*copy.values()], place, depth):
             return copy
         items = [
             (key, self.form(item, f"{place}[{_shown(key)}]", depth + 1))

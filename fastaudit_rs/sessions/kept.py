@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-from .forms import NotData, class_name, limited, told
-from .record import NAMES, is_name
+from .forms import NotData, TooLarge, class_name, limited, told
+from .record import MOST as WHOLE, NAMES, is_name
 from .values import pack, unpack
 
 #: The bytes of a record, the statements for one name, and the characters of a reason.
@@ -187,7 +187,10 @@ def record(names: _Names, wanted: list[str], own: Mapping[str, object], made: De
         data = b""
         if not found:
             try:
-                data = pack(value, place=name)
+                data = pack(value, place=name, most=room)
+            except TooLarge as error:
+                lost[name] = f"too large: {error.least}, of at most {MOST >> 20} MB in all"
+                continue
             except BaseException as error:
                 interrupts += issubclass(type(error), KeyboardInterrupt)
                 if interrupts > 1:
@@ -199,7 +202,7 @@ def record(names: _Names, wanted: list[str], own: Mapping[str, object], made: De
                     continue
         size = len(data) + sum(map(len, found)) + len(name)
         if size > room:
-            lost[name] = f"too large: {size / (1 << 20):.1f} MB, of at most {MOST >> 20} MB in all"
+            lost[name] = f"too large, of at most {MOST >> 20} MB in all"
             continue
         room -= size
         if found:
@@ -208,7 +211,8 @@ def record(names: _Names, wanted: list[str], own: Mapping[str, object], made: De
             values[name] = data
     order = dict.fromkeys([*(sources.keys() - {*made.order()}), *made.order()])
     told_sources = [[name, source] for name in order for source in sources.get(name, ())]
-    return pack({"sources": told_sources, "values": values, "lost": lost}, arrays=False)
+    parts = {"sources": told_sources, "values": values, "lost": lost}
+    return pack(parts, arrays=False, most=WHOLE)
 
 
 def _importable(name: str, value: Any) -> tuple[str, ...]:

@@ -92,14 +92,18 @@ def _zone_form(base: Any, value: Any, place: str) -> dict[str, Any]:
 
 
 def image_form(packer: Packer, image: Any, place: str, depth: int) -> Any:
-    if image.mode in ("P", "PA", "1"):
-        has_alpha = image.mode == "PA" or "transparency" in image.info
-        image = image.convert("L" if image.mode == "1" else "RGBA" if has_alpha else "RGB")
-    if image.mode not in MODES:
-        raise NotData(f"{place[:200]} is an image of mode {image.mode}: pass .convert('RGB')")
+    mode = image.mode
+    if mode in ("P", "PA", "1"):
+        has_alpha = mode == "PA" or "transparency" in image.info
+        mode = "L" if mode == "1" else "RGBA" if has_alpha else "RGB"
+    if mode not in MODES:
+        raise NotData(f"{place[:200]} is an image of mode {mode}: pass .convert('RGB')")
     width, height = image.size
+    packer.take(width * height * MODES[mode], place)
+    if mode != image.mode:
+        image = image.convert(mode)
     at = packer.blob(image.tobytes())
-    return {"$": "image", "mode": image.mode, "size": [width, height], "at": at}
+    return {"$": "image", "mode": mode, "size": [width, height], "at": at}
 
 
 def object_of(unpacker: Unpacker, kind: str, form: Any) -> Any:

@@ -291,6 +291,11 @@ class QueuedSession:
             self._save()
         except Exception as error:
             log.warning("the session %r is not saved: %s", self._key, reason(error))
+            if self.session is not None and self.session._has_ended():
+                # Each step would be undone, as that of now is.
+                self._autosave = False
+                words = "the session %r is not saved any more: that ends its process"
+                log.warning(words, self._key)
 
     def _save(self, is_last: bool = False) -> None:
         """Save it, if there is a store and it is open."""

@@ -50,7 +50,7 @@ class Parts(NamedTuple):
     def packed(self) -> bytes:
         """Return the statements and the values, for the side that makes them."""
         sources = [list(one) for one in self.sources]
-        return pack({"sources": sources, "values": self.values}, arrays=False)
+        return pack({"sources": sources, "values": self.values}, arrays=False, most=MOST)
 
 
 def parts(body: bytes | memoryview) -> Parts:

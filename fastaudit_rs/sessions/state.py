@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 
 from .. import Policy
 from . import step
+from .forms import VALUE
 from .kept import Definitions
 from .output import Capture
 from .shown import Shown
-from .values import VALUE
 
 #: The names, the working directory, the number of modules and the definitions at a moment.
 _State = tuple[dict[str, Any], str | None, int, Definitions]

@@ -22,10 +22,10 @@ from ..programs import DENIED, exit_status, explain_semaphores, line_of, parts
 from ..results import Error
 from . import kept
 from .cells import INSTALL, starts_tasks, without_commands
-from .forms import NotData, class_name, limited, message, told
+from .forms import NotData, TooLarge, class_name, limited, message, told
 from .shown import Shown
 from .stdin import Input
-from .values import VALUE, pack, packed_value
+from .values import pack
 
 #: The number of steps of a session whose lines tracebacks show.
 REMEMBERED = 100
@@ -192,7 +192,7 @@ class StepContext:
 
     def get(self, name: str) -> bytes | None:
         """The value of one of these names, packed; ``None`` if there is no such name."""
-        return packed_value(self.names[name], name) if name in self.named() else None
+        return pack(self.names[name], place=name) if name in self.named() else None
 
     def outcome(self, code: str, number: int) -> Outcome:
         """Run a step, which tracebacks name by its number: ``<step 1>``.
@@ -306,16 +306,11 @@ def _tell_value(outcome: Outcome, value: object, shown: Shown) -> None:
     shown.add(value)
     try:
         try:
-            data = pack(value)
-            kind = "data"
+            outcome.value = pack(value)
+        except TooLarge as error:
+            outcome.value_error = str(error)
         except (NotData, ValueError, RecursionError):
-            data = pack(limited(repr(value)))
-            kind = "repr"
-        if len(data) <= VALUE:
-            outcome.value = data
-        else:
-            size = len(data) / (1 << 20)
-            outcome.value_error = f"too large: {size:.1f} MB of {kind}, of at most {VALUE >> 20} MB"
+            outcome.value = pack(limited(repr(value)))
     except KeyboardInterrupt:
         raise
     except BaseException as failed:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any
 
-from .forms import NotData, Packer
+from .forms import NotData, Packer, TooLarge
 from .objects import data_maker
 from .values import form_of, message, pack, unpack
 
@@ -24,20 +24,17 @@ def packed_arguments(
     """
     places = list(takewhile(lambda one: not one.startswith("*"), parameters))[: len(args)]
     places += [f"args[{number}]" for number in range(len(places), len(args))]
-    packer = Packer(form_of)
+    packer = Packer(form_of, DATA)
     try:
         given = [packer.form(value, place, 1) for value, place in zip(args, places, strict=True)]
         named = {
             str.__str__(key): packer.form(value, str.__str__(key), 1)
             for key, value in kwargs.items()
         }
+        keywords = {"$": "dict", "keys": list(named), "items": list(named.values())}
+        return message(packer, [given, keywords], "the arguments", DATA)
     except NotData as wrong:
-        raise TypeError(f"tool {name!r}: {wrong}") from None
-    keywords = {"$": "dict", "keys": list(named), "items": list(named.values())}
-    packed = message(packer, [given, keywords])
-    if len(packed) > DATA:
-        raise ValueError(f"tool {name!r}: its arguments have more than {DATA >> 20} MB")
-    return packed
+        raise _refused(name, wrong) from None
 
 
 def arguments(data: bytes | memoryview) -> tuple[list[Any], dict[str, Any]]:
@@ -56,12 +53,14 @@ def packed_result(name: str, value: object) -> bytes:
         ValueError: It is too large.
     """
     try:
-        packed = pack(value, place="its result")
+        return pack(value, place="its result", most=DATA)
     except NotData as wrong:
-        raise TypeError(f"tool {name!r}: {wrong}") from None
-    if len(packed) > DATA:
-        raise ValueError(f"tool {name!r}: its result has more than {DATA >> 20} MB")
-    return packed
+        raise _refused(name, wrong) from None
+
+
+def _refused(name: str, wrong: NotData) -> Exception:
+    kind = ValueError if isinstance(wrong, TooLarge) else TypeError
+    return kind(f"tool {name!r}: {wrong}")
 
 
 class Budget:

@@ -15,38 +15,29 @@ from itertools import accumulate
 from typing import Any
 
 from .._native import _json_extent
-from .forms import DEPTH, LENGTH, VALUES, NotData, Packer, Unpacker
+from .forms import DEPTH, LENGTH, VALUE, VALUES, NotData, Packer, TooLarge, Unpacker
 from .objects import KINDS, form_of_object, image_form, object_of, zone_name
 
-#: The bytes that a value of a session may have.
-VALUE = 64 << 20
 
-
-def pack(value: object, *, arrays: bool = True, place: str = "value") -> bytes:
-    """Return a value as bytes; `NotData` names what cannot be passed by its place.
+def pack(value: object, *, arrays: bool = True, place: str = "value", most: int = VALUE) -> bytes:
+    """Return a value as at most so many bytes; `NotData` names what cannot be passed by its place.
 
     A value is ``None``, numbers, text, bytes, or lists, tuples, sets and dictionaries of values,
     nested at most 100 deep. Subclasses become their base. With `arrays` it may also be what
     `form_of` knows.
     """
-    packer = Packer(form_of if arrays else None)
-    return message(packer, packer.form(value, place, 0))
+    packer = Packer(form_of if arrays else None, most)
+    return message(packer, packer.form(value, place, 0), place, most)
 
 
-def message(packer: Packer, form: Any) -> bytes:
+def message(packer: Packer, form: Any, place: str, most: int) -> bytes:
     """Return a form as bytes, with those beside it."""
     lengths = [len(blob) for blob in packer.blobs]
     text = json.dumps({"value": form, "lengths": lengths}).encode()
+    size = LENGTH.size + len(text) + sum(lengths)
+    if size > most:
+        raise TooLarge(place, size, most)
     return b"".join((LENGTH.pack(len(text)), text, *packer.blobs))
-
-
-def packed_value(value: object, name: str) -> bytes:
-    """Return the value of a name as bytes, unless it is too large."""
-    packed = pack(value, place=name)
-    if len(packed) > VALUE:
-        size, most = len(packed) / (1 << 20), VALUE >> 20
-        raise NotData(f"{name} is too large: {size:.1f} MB, of at most {most} MB")
-    return packed
 
 
 def unpack(data: bytes | memoryview, *, arrays: bool = True, own: bool = False) -> Any:
@@ -129,6 +120,7 @@ def _array(packer: Packer, array: Any, place: str, depth: int = 0) -> Any:
     numpy = _package("numpy")
     if array.dtype.kind not in PLAIN:
         raise NotData(f"{place[:200]} is an array of {array.dtype}: pass {place[:50]}.tolist()")
+    packer.take(array.nbytes, place)
     packed = numpy.ascontiguousarray(array)
     data = packed.view(numpy.uint8).reshape(-1).data if packed.size and packed.ndim else None
     blob = packed.tobytes() if data is None else data
@@ -229,6 +221,7 @@ def _items_form(packer: Packer, values: list[Any], place: str, depth: int) -> li
 
 def _texts_form(packer: Packer, values: list[Any], lengths: list[int], place: str) -> Any:
     """The form of many texts: a text for each takes long. Those of length -1 are missing."""
+    packer.take(sum(length for length in lengths if length > 0), place)
     joined = "".join(value for value in values if type(value) is str)
     at = packer.blob(joined.encode("utf-8", "surrogatepass"))
     return {"texts": at, "lengths": _array(packer, _package("numpy").array(lengths, "<i8"), place)}

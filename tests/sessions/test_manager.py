@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 import os
 import signal
 import threading
@@ -13,7 +14,7 @@ from programs import printed
 from sandboxes import in_copy
 from waiting import until
 
-from fastaudit_rs import DirectoryStore, Policy, Sandbox, SandboxError, SessionManager
+from fastaudit_rs import DirectoryStore, Limits, Policy, Sandbox, SandboxError, SessionManager
 from fastaudit_rs.sessions.turns import Turns
 
 KEYS = [f"user {number}" for number in range(20)]
@@ -397,6 +398,42 @@ class TestProcessesThatEnd:
         kill(manager, "a")
         ran = asyncio.run(manager.arun("a", "x"))
         assert (ran.value, ran.restarted, ran.lost) == (2, "restored", {"f": "a lambda"})
+
+    def test_names_that_are_larger_than_the_memory_left(self):
+        """Saving them would take as much once more."""
+        store = {}
+        with (
+            Sandbox(limits=Limits(memory="200M")) as sandbox,
+            SessionManager(lambda key: sandbox.session(), store=store, autosave=True) as manager,
+        ):
+            value(manager, "a", "n = 0\nmany = [bytearray(10 << 20) for _ in range(10)]")
+            for n in (1, 2, 3):
+                ran = manager.run("a", "n += 1\nn")
+                assert (ran.value, ran.restarted) == (n, None)
+            kill(manager, "a")
+            ran = manager.run("a", "n")
+            assert (ran.value, [*ran.lost]) == (3, ["many"])
+            assert ran.lost["many"].startswith("too large: ")
+
+    def test_saving_that_ends_it(self, manage, caplog):
+        """It is not saved again: each step would be undone."""
+        manager = manage(store={}, autosave=True)
+        code = f"""
+            n = 0
+            import datetime
+            class Zone(datetime.tzinfo):
+                @property
+                def key(self):
+                    if n > 1:
+                        {"; ".join(END.splitlines())}
+                    return "UTC"
+            now = datetime.datetime(2020, 1, 1, tzinfo=Zone())
+        """
+        value(manager, "a", inspect.cleandoc(code))
+        found = [manager.run("a", "n += 1\nn") for _ in range(5)]
+        told = [(ran.value, ran.restarted) for ran in found]
+        assert told == [(1, None), (2, None), (2, "undone"), (3, None), (4, None)]
+        assert "is not saved any more: that ends its process" in caplog.text
 
     def test_in_a_step_without_a_state_from_before(self, manage, opens):
         opens.options["undo_depth"] = 0

@@ -710,9 +710,11 @@ def test_too_much(session):
         raise AssertionError("it is not called")
 
     assert raised(session, "make_much()", make_much=make_much, take=take) == (
-        "ValueError: tool 'make_much': its result has more than 16 MB"
+        "ValueError: tool 'make_much': its result is too large: 24.0 MB or more, of at most 16 MB"
     )
     result = session.run("take(x)", variables={"x": numpy.zeros(3 << 20)})
-    assert result.error.message == "tool 'take': its arguments have more than 16 MB"
-    with pytest.raises(ValueError, match="variables must have at most 64 MB, not 80 MB"):
+    told = "tool 'take': value is too large: 24.0 MB or more, of at most 16 MB"
+    assert result.error.message == told
+    told = r"variables\['x'\] is too large: 80.0 MB or more, of at most 64 MB"
+    with pytest.raises(ValueError, match=told):
         session.run("1", variables={"x": numpy.zeros(10 << 20)})

@@ -6,6 +6,7 @@ import json
 import math
 import struct
 import sys
+import tracemalloc
 import uuid
 from collections import OrderedDict
 from decimal import Decimal
@@ -133,6 +134,28 @@ def test_too_deep_and_cyclic():
 def test_too_many():
     with pytest.raises(NotData, match="more than 1048576 values"):
         pack([0] * (1 << 20))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [bytearray(8 << 20)] * 4,
+        {"a": "x" * (20 << 20), "b": b"x" * (20 << 20)},
+        ["x" * (1 << 20), "ä" * (1 << 20)] * 10,
+        {"x" * (30 << 20): 1},
+        1 << (8 << 25),
+    ],
+    ids=["bytes", "mapping", "texts", "key", "number"],
+)
+def test_too_large(value):
+    """It is not copied: there may be no memory for that."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(NotData, match=r"is too large: .* MB or more, of at most 16 MB"):
+            pack(value, most=16 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 25 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_deepest():

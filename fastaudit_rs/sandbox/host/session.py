@@ -26,14 +26,14 @@ from ...sessions.arguments import (
 from ...sessions.base import Session, Snapshot
 from ...sessions.coroutines import HostLoop
 from ...sessions.errors import CLOSED, SandboxError
-from ...sessions.forms import limited
+from ...sessions.forms import VALUE, limited
 from ...sessions.pieces import Output, Pieces
 from ...sessions.questions import Questions, asking, asking_async, settled
 from ...sessions.record import parts, reasons
 from ...sessions.server_tools import ToolAnswers
 from ...sessions.store import Place, check_apart
 from ...sessions.tool_values import Budget
-from ...sessions.values import VALUE, unpack
+from ...sessions.values import unpack
 from ..wire import encode
 from .calls import told
 from .commands import SandboxCommands
