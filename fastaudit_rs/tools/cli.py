@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TextIO
 
 from .. import Network, Policy, Recording, __version__
 from ..programs import DENIED, TIMED_OUT, exit_status as status_of, prepare, split, start_again
-from . import kernel, mcp_command, run_command
+from . import kernel, mcp_command, run_command, serve_command
 from .options import (
     ANY,
     KERNEL,
@@ -20,6 +20,7 @@ from .options import (
     LOG,
     MCP,
     RUN,
+    SERVE,
     TRACE,
     add_options,
     hinted,
@@ -113,6 +114,8 @@ def _parser(only: str | None = None) -> argparse.ArgumentParser:
     more = {"description": mcp_command.DESCRIPTION, "epilog": mcp_command.EPILOG}
     text = "serve a tool that runs Python, by the Model Context Protocol"
     add(MCP, mcp_command.run, text, **more)
+    more = {"description": serve_command.DESCRIPTION, "epilog": serve_command.EPILOG}
+    add(SERVE, serve_command.run, "serve a sandbox over HTTP, as in a pod of Kubernetes", **more)
     more = {"description": kernel.DESCRIPTION, "epilog": kernel.EPILOG}
     made = add(
         KERNEL,

@@ -59,13 +59,16 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def address_of(text: str) -> tuple[str, int]:
-    """The host and the port of an address of the loopback: ``"8000"`` or ``"localhost:8000"``."""
+def address_of(text: str, *, is_open: bool = False) -> tuple[str, int]:
+    """The host and the port of an address: ``"8000"`` or ``"localhost:8000"``.
+
+    Unless `is_open` it is one of the loopback.
+    """
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     if not (port.isascii() and port.isdigit() and int(port) < 65536):
         raise ValueError(f"--http takes an address such as 8000 or 127.0.0.1:8000, not {text}")
-    if host not in ("127.0.0.1", "localhost", "::1"):
+    if not is_open and host not in ("127.0.0.1", "localhost", "::1"):
         raise ValueError(
             f"--http serves at 127.0.0.1, localhost or [::1], not at {host}: it asks nobody who "
             "they are. A proxy that does can stand before it"

@@ -9,10 +9,7 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
 from weakref import WeakSet
 
@@ -42,6 +39,7 @@ from ..results import Result
 from ..sessions.base import Session
 from ..sessions.manager import SessionManager
 from ..sessions.queued import Opens
+from . import http
 from .mcp_files import FILES, ChangedFiles
 from .mcp_result import RanResult, refused, tool_result
 
@@ -56,15 +54,10 @@ EVERY, PIECE = 0.1, 4_000
 #: The characters of each text of a result.
 MOST = 20_000
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
 #: The clients that may be connected besides those whose code runs.
 WAITING = 100
-
-#: The threads for other work, besides those for the steps of sessions.
-MORE = 4
 
 
 TOOL = """\
@@ -369,47 +362,19 @@ async def _end(number: int) -> None:
     os._exit(128 + number)
 
 
-def _security(port: int) -> TransportSecuritySettings:
-    """The hosts that requests may be for, and the pages that they may come from, each in full.
-
-    A pattern of the package, as `localhost:*`, takes whatever follows the colon.
-    """
-    hosts = [f"{name}:{port}" for name in LOOPBACK]
-    # Clients leave out the usual port.
-    hosts += LOOPBACK if port == 80 else ()
-    return TransportSecuritySettings(
-        allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts]
-    )
-
-
 def serve_http(server: MCPServer[Any], host: str, port: int, most: int) -> None:
     """Serve clients at an address, until Ctrl-C. Port 0 is any that is free.
 
-    Requests for another host, or from pages of another one, are refused: a page that a browser
-    shows could reach the port by a name of its own (DNS rebinding).
+    Requests for another host, or from pages of another one, are refused.
     """
-    import uvicorn
-
-    class Server(uvicorn.Server):
-        async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-            # Each step in a sandbox is waited for in a thread of the loop's.
-            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(most + MORE))
-            await super().serve(sockets)
-
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen()
-        shown = f"[{host}]" if ":" in host else host
-        found = listening.getsockname()[1]
-        address = f"http://{shown}:{found}/mcp"
-        # A client that finds no room for its code is told so by the tool.
-        app = server.streamable_http_app(
-            host=host, max_sessions=most + WAITING, transport_security=_security(found)
-        )
-        config = uvicorn.Config(
-            app, loop="asyncio", log_level="warning", timeout_graceful_shutdown=1
-        )
-        print(f"fastaudit-rs: serving at {address}", file=sys.stderr, flush=True)
-        Server(config).run(sockets=[listening])
+    listening = http.listen(host, port)
+    hosts = http.own_hosts(http.port_of(listening))
+    # In full: a pattern of the package, as `localhost:*`, takes whatever follows the colon.
+    security = TransportSecuritySettings(
+        allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts]
+    )
+    # A client that finds no room for its code is told so by the tool.
+    app = server.streamable_http_app(
+        host=host, max_sessions=most + WAITING, transport_security=security
+    )
+    http.serve(app, listening, "/mcp", most)

@@ -30,9 +30,10 @@ DEFAULT = Policy.preset("workspace").replace(write=[], network=False)
 SECONDS, SESSIONS = "60", 16
 
 #: Where options are: the commands of the shell, and the magics of the notebook.
-RUN, TRACE, LEARN, MCP, KERNEL, LOG = "run", "trace", "learn", "mcp", "kernel", "log"
+RUN, TRACE, LEARN, MCP, SERVE = "run", "trace", "learn", "mcp", "serve"
+KERNEL, LOG = "kernel", "log"
 AUDIT, SANDBOX = "%%audit", "%%sandbox"
-EACH = (RUN, TRACE, MCP, KERNEL, AUDIT, SANDBOX)
+EACH = (RUN, TRACE, MCP, SERVE, KERNEL, AUDIT, SANDBOX)
 
 #: The arguments of `argparse` for an option that may be given more than once.
 MANY: Mapping[str, Any] = {"action": "append", "default": []}
@@ -105,12 +106,12 @@ TABLE = (
         "--timeout", (RUN,), "SECONDS", f"end it after this time; the status is {TIMED_OUT}"
     ),
     Option(
-        "--timeout", (MCP,), "SECONDS",
+        "--timeout", (MCP, SERVE), "SECONDS",
         f"end a call's code after this time; {SECONDS} by default", {"default": SECONDS},
     ),
     Option("--timeout", (SANDBOX,), "SECONDS", "end this cell after the time"),
     Option("--memory", (RUN,), "SIZE", "address space of each of its processes"),
-    Option("--memory", (MCP,), "SIZE", "memory of a sandbox; 2G by default"),
+    Option("--memory", (MCP, SERVE), "SIZE", "memory of a sandbox; 2G by default"),
     Option("--tmp", (RUN,), "DIR", "directory for its temporary files"),
     Option(
         "--ask", (RUN, AUDIT), None, "ask before an operation is denied, where one can", lasts=True
@@ -147,6 +148,22 @@ TABLE = (
         "--sessions", (MCP,), "N",
         f"with --http: the sessions that there may be at a time; {SESSIONS} by default",
         {"type": int, "default": SESSIONS},
+    ),
+    Option(
+        "--http", (SERVE,), "[HOST:]PORT", "serve at this address; 127.0.0.1:8888 by default",
+        {"default": "127.0.0.1:8888"},
+    ),
+    Option("--token-file", (SERVE,), "FILE", "a file with the token that clients send"),
+    Option(
+        "--sessions", (SERVE,), "N",
+        f"the sessions that are open at a time; {SESSIONS} by default",
+        {"type": int, "default": SESSIONS},
+    ),
+    Option(
+        "--confine", (SERVE,), "HOW",
+        "'require' refuses to start where the kernel cannot hold the policy, as inside gVisor; "
+        "'prefer' goes on, and says what is not held",
+        {"choices": ["require", "prefer"], "default": "require"},
     ),
     Option(
         "--name", (KERNEL,), "NAME", "the name of the kernel; guarded by default",

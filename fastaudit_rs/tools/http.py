@@ -1,0 +1,66 @@
+"""The HTTP servers of the command: where they listen, and whose requests they take."""
+
+import asyncio
+import socket
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+#: The threads for other work, besides those for code.
+MORE = 4
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Listen at an address; port 0 is any that is free."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen()
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def port_of(listening: socket.socket) -> int:
+    port: int = listening.getsockname()[1]
+    return port
+
+
+def own_hosts(port: int) -> list[str]:
+    """The hosts that requests to the loopback are for.
+
+    A page that a browser shows could reach the port by a name of its own (DNS rebinding).
+    """
+    # Clients leave out the usual port.
+    return [f"{name}:{port}" for name in LOOPBACK] + [*(LOOPBACK if port == 80 else ())]
+
+
+def serve(app: Any, listening: socket.socket, path: str, threads: int) -> None:
+    """Serve an ASGI application until Ctrl-C.
+
+    Args:
+        app: The application.
+        listening: The socket, which is closed at the end.
+        path: What clients add to the address.
+        threads: The threads of the loop that wait for code.
+    """
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(threads + MORE))
+            await super().serve(sockets)
+
+    with listening:
+        host, port = listening.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        print(f"fastaudit-rs: serving at http://{shown}:{port}{path}", file=sys.stderr, flush=True)
+        config = uvicorn.Config(
+            app, loop="asyncio", log_level="warning", timeout_graceful_shutdown=1
+        )
+        Server(config).run(sockets=[listening])
