@@ -102,6 +102,7 @@ ELSEWHERE = {
     ("docs/recipes/index.md", "text"): "test_recipes.py",
     ("docs/shell.md", "console"): "test_cli.py",
     ("docs/shell.md", "json"): "test_mcp_command.py",
+    ("docs/shell.md", "sh"): "test_serve.py",
     ("docs/shell.md", "text"): "test_cli_ask.py",
 }
 

@@ -15,8 +15,11 @@ httpx = pytest.importorskip("httpx")
 for module in ("starlette", "uvicorn", "python_multipart"):
     pytest.importorskip(module)
 
+from repository import ROOT  # noqa: E402
+
 from fastaudit_rs.tools.cli import main  # noqa: E402
 
+PAGE = (ROOT / "docs" / "shell.md").read_text()
 TOKEN = "a token of the pod"
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -84,6 +87,18 @@ def test_commands(pod):
     found = ran("sleep 60")
     assert found["exit_code"] < 0 and "took longer than it may" in found["stderr"]
     assert told(pod.get("/"))["status"] == "ok"
+
+
+def test_the_command_of_the_page(server, tmp_path):
+    """It serves any address, with a token, and starts what it names."""
+    [block] = re.findall(r"```sh\nfastaudit-rs serve (.*)\n```", PAGE)
+    (tmp_path / "token").write_text(TOKEN)
+    words = block.replace("0.0.0.0:8888", "0.0.0.0:0").replace(" token ", f" {tmp_path}/token ")
+    client = server(*words.split())
+    assert "0.0.0.0" in str(client.base_url)
+    told(upload(client, "numbers.txt", b"1 2 3"))
+    ran = told(client.post("/execute", json={"command": "wc -w numbers.txt"}))
+    assert ran["stdout"] == "3 numbers.txt\n"
 
 
 def test_a_denial_is_told_as_a_command_s_error(server):
