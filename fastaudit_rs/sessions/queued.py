@@ -27,6 +27,9 @@ Opens = Callable[[], AbstractContextManager[Session]]
 #: Gets warnings where there is no caller to raise an error to.
 log = logging.getLogger("fastaudit_rs.sessions")
 
+#: How often in a row saving may end the process, before it is saved no more after each use.
+TRIES = 2
+
 #: The turns that this context has.
 _turns: "ContextVar[tuple[_Turn, ...]]" = ContextVar("fastaudit_rs_turns", default=())
 
@@ -108,6 +111,8 @@ class QueuedSession:
         self._is_left = False
         #: True if the record is that of now.
         self._is_saved = False
+        #: How often in a row saving it ended its process.
+        self._ended_by_saving = 0
         #: True if the process ended in the last use, which was told.
         self._has_ended = False
         #: The seconds that the use waited for its turn, until its first step tells them.
@@ -292,10 +297,13 @@ class QueuedSession:
         except Exception as error:
             log.warning("the session %r is not saved: %s", self._key, reason(error))
             if self.session is not None and self.session._has_ended():
-                # Each step would be undone, as that of now is.
-                self._autosave = False
-                words = "the session %r is not saved any more: that ends its process"
-                log.warning(words, self._key)
+                # The step is undone. What it left may be to blame, and is gone then; else each
+                # step would be undone.
+                self._ended_by_saving += 1
+                if self._ended_by_saving == TRIES:
+                    self._autosave = False
+                    words = "the session %r is not saved any more: that ends its process"
+                    log.warning(words, self._key)
 
     def _save(self, is_last: bool = False) -> None:
         """Save it, if there is a store and it is open."""
@@ -313,7 +321,7 @@ class QueuedSession:
             log.warning(words, self._key, reason(error))
             return
         self._store[self._key] = MAGIC + body
-        self._is_saved = True
+        self._is_saved, self._ended_by_saving = True, 0
 
     def shut(self) -> None:
         """Save and close it, for good. It stays open if the store refuses."""

@@ -416,7 +416,7 @@ class TestProcessesThatEnd:
             assert ran.lost["many"].startswith("too large: ")
 
     def test_saving_that_ends_it(self, manage, caplog):
-        """It is not saved again: each step would be undone."""
+        """It is not saved any more after the second time: each step would be undone."""
         manager = manage(store={}, autosave=True)
         code = f"""
             n = 0
@@ -430,10 +430,30 @@ class TestProcessesThatEnd:
             now = datetime.datetime(2020, 1, 1, tzinfo=Zone())
         """
         value(manager, "a", inspect.cleandoc(code))
-        found = [manager.run("a", "n += 1\nn") for _ in range(5)]
+        found = [manager.run("a", "n += 1\nn") for _ in range(6)]
         told = [(ran.value, ran.restarted) for ran in found]
-        assert told == [(1, None), (2, None), (2, "undone"), (3, None), (4, None)]
+        undone = (2, "undone")
+        assert told == [(1, None), (2, None), undone, undone, (3, None), (4, None)]
         assert "is not saved any more: that ends its process" in caplog.text
+
+    def test_a_step_after_which_saving_ends_it(self, manage):
+        """It is undone, and the next ones are saved again."""
+        store = {}
+        manager = manage(store=store, autosave=True)
+        zone = f"""
+            import datetime
+            class Zone(datetime.tzinfo):
+                @property
+                def key(self):
+                    {"; ".join(END.splitlines())}
+            now = datetime.datetime(2020, 1, 1, tzinfo=Zone())
+        """
+        value(manager, "a", "x = 1")
+        value(manager, "a", inspect.cleandoc(zone))
+        ran = manager.run("a", "x += 1\nx, 'now' in globals()")
+        assert (ran.value, ran.restarted) == ((2, False), "undone")
+        kill(manager, "a")
+        assert manager.run("a", "x").value == 2
 
     def test_in_a_step_without_a_state_from_before(self, manage, opens):
         opens.options["undo_depth"] = 0
