@@ -287,11 +287,12 @@ pub fn signals_own(event: &Event<'_, '_>) -> PyResult<bool> {
     let Some(signal) = event.number(usize::from(!is_raised)) else {
         return Ok(false);
     };
-    if signal == 0 {
+    let is_of_policy = event.config.is_of_policy();
+    if signal == 0 || is_of_policy && !is_signal(signal) {
         return Ok(true);
     }
     // Guards of `mk_audit` deny it, as `fastaudit` does.
-    let to_itself = || match event.config.is_of_policy() {
+    let to_itself = || match is_of_policy {
         true => is_met(event, signal),
         false => Ok(is_raised && is_ignored(signal)),
     };
@@ -323,10 +324,15 @@ pub fn interrupts_main(event: &Event<'_, '_>) -> PyResult<bool> {
     };
     match signal {
         Some(signal) if event.config.is_of_policy() => {
-            callbacks_later::is_handled(event.args.py(), signal)
+            Ok(!is_signal(signal) || callbacks_later::is_handled(event.args.py(), signal)?)
         }
         _ => Ok(false),
     }
+}
+
+/// Returns false for a number that is no signal: sending it is an error, and nothing else.
+fn is_signal(number: i32) -> bool {
+    (1..=libc::SIGRTMAX()).contains(&number)
 }
 
 fn is_gone(pid: i32) -> bool {
