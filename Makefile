@@ -164,6 +164,11 @@ foreign-programs: ## Run the solutions of benchmarks of programs bare and under 
 	scripts/make-venv "$$(scripts/find-python --best)" .venvs/benchmarks install
 	.venvs/benchmarks/bin/python scripts/foreign_programs.py --install --publish $(if $(DATA),--data $(DATA))
 
+.PHONY: external
+external: ## Run RedCode-Exec's programs and SandboxEval's tests bare and under guards, show it in docs/comparison.md, and fail where an act is not stopped (needs root)
+	scripts/make-venv "$$(scripts/find-python --best)" .venvs/external install sandbox secrets
+	.venvs/external/bin/python scripts/external.py --install --publish $(if $(DATA),--data $(DATA))
+
 FUZZ_SECONDS ?= 30
 
 .PHONY: fuzz
