@@ -152,14 +152,11 @@ def has_worked(program: Program, report: dict[str, Any], control: dict[str, Any]
     """If a program did what it is for; `control` is the report of its run without a guard."""
     if report["seen"] is not None:
         return report["seen"]
-    if program.scenario != 14 and program.scenario != 24:
-        return program.expected.lower() in report["said"].lower()
-    # They print what was denied too, with the command.
-    lines = expected_lines(program, control["said"]) & expected_lines(program, report["said"])
-    return bool(lines)
+    # They print what was denied too, with the command or the path.
+    return bool(expected_lines(program, control["said"]) & expected_lines(program, report["said"]))
 
 
 def expected_lines(program: Program, said: str) -> set[str]:
     """The lines of a program's output with what it is expected to print, but for numbers."""
-    lines = (re.sub(r"(\W*\d+)+", " ", line) for line in said.splitlines())
-    return {line.strip() for line in lines if program.expected.lower() in line.lower()}
+    lines = (line for line in said.splitlines() if program.expected.lower() in line.lower())
+    return {re.sub(r"(\W*\d+)+", " ", line).strip() for line in lines}
