@@ -65,7 +65,7 @@ PYTHON_ARMS = {
 }
 BASH_ARMS = {
     BARE: ("bash", "case.sh"),
-    "`run --sandbox --run bash`": (*COMMAND, "--sandbox", "--run", "bash", "case.py"),
+    "`run --sandbox --run any`": (*COMMAND, "--sandbox", "--run", "any", "case.py"),
 }
 
 
