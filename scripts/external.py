@@ -11,8 +11,9 @@ programs count that do it without a guard.
     external.py --suite bash        only these: python, bash, sandboxeval
     external.py --only py/10_       the programs with this in their name
 
-Needs Linux, root, bash, curl and wget; other tools that are missing cost the programs that use
-them. It changes nothing on this machine. It fails if a guard of ours lets an act through.
+It takes half an hour. It needs Linux, root, bash, curl and wget; other tools that are missing cost
+the programs that use them. It changes nothing on this machine. It fails if a guard of ours lets an
+act through.
 """
 
 import argparse
@@ -241,7 +242,8 @@ def method(suite: str) -> str:
     """Of what, when and where the numbers were made."""
     url = f"https://github.com/AI-secure/RedCode/tree/{redcode.COMMIT}"
     commit = "" if suite == "sandboxeval" else f"RedCode at [`{redcode.COMMIT[:7]}`]({url}), "
-    versions = f"Python {platform.python_version()}, Linux {platform.release()}"
+    kernel = ".".join(platform.release().split(".")[:2])
+    versions = f"Python {platform.python_version()}, Linux {kernel}"
     return f"{commit}{datetime.date.today():%Y-%m-%d}, {versions}:"
 
 
