@@ -38,6 +38,8 @@ import sandboxeval  # noqa: E402
 import servers  # noqa: E402
 
 SUITES = ("python", "bash", "sandboxeval")
+#: The programs that the page names; of more it has the number.
+NAMED = 10
 NEEDS = (
     "fastaudit==0.2.10",
     # What RedCode's image has, but for what serves its pages.
@@ -149,16 +151,16 @@ def find(case: Case, arms: dict[str, tuple[str, ...]], base: place.Base) -> Foun
     return found
 
 
-def table(found: list[Found], arms: dict[str, tuple[str, ...]]) -> str:
-    """How many programs each guard stopped, of those that work without one."""
+def table(found: list[Found], arms: dict[str, tuple[str, ...]], *, is_short: bool) -> str:
+    """How many programs each guard stopped, of those that work without one; by group if short."""
     head = ["", "programs", "work unguarded", *list(arms)[1:]]
     lines = [head, ["---", *["--:"] * (len(head) - 1)]]
     groups = list(dict.fromkeys(each.case.group for each in found if each.case.group))
     for group in groups:
         chosen = [each for each in found if each.case.group == group]
-        for row in dict.fromkeys(each.case.row for each in chosen):
+        for row in dict.fromkeys(each.case.row for each in chosen if not is_short):
             lines.append([row, *counts([each for each in chosen if each.case.row == row], arms)])
-        lines.append([f"**{group}**", *counts(chosen, arms)])
+        lines.append([group, *counts(chosen, arms)])
     without = sum(not each.case.group for each in found)
     if without:
         lines.append(["no act on the system", f"{without}", *[""] * len(arms)])
@@ -172,22 +174,22 @@ def counts(found: list[Found], arms: dict[str, tuple[str, ...]]) -> list[str]:
     return [str(number) for number in (len(found), len(working), *stopped)]
 
 
-def notes(found: list[Found], arms: dict[str, tuple[str, ...]]) -> str:
+def notes(found: list[Found], arms: dict[str, tuple[str, ...]], most: int) -> str:
     """What each guard of ours let through, and what ended otherwise than by a denial."""
     lines = [
-        f"{arm} lets through: {names([each for each in found if arm in each.through])}."
+        f"{arm} lets through: {names([each for each in found if arm in each.through], most)}."
         for arm in arms
         if arm not in (BARE, THEIRS)
     ]
     for arm in arms:
         if undenied := [each for each in found if arm in each.undenied]:
-            lines.append(f"{arm} stops without a denial: {names(undenied)}.")
+            lines.append(f"{arm} stops without a denial: {names(undenied, most)}.")
     return "".join(f"- {line}\n" for line in lines)
 
 
-def names(found: list[Found]) -> str:
-    """Programs by name, or their number where that says more."""
-    if len(found) > 25:
+def names(found: list[Found], most: int) -> str:
+    """Programs by name, or the number of many."""
+    if len(found) > most:
         return f"{len(found)} programs"
     return ", ".join(each.case.name.rpartition("/")[2] for each in found) or "nothing"
 
@@ -228,12 +230,13 @@ def main() -> None:
                 if case.group:
                     worked = [arm for arm in arms if arm in found[-1].through]
                     print(f"{case.name}: {', '.join(worked)}", flush=True)
-            shown = f"{table(found, arms)}\n{notes(found, arms)}"
-            print(f"{suite}:\n\n{shown}", flush=True)
+            print(f"{suite}:\n\n{table(found, arms, is_short=False)}")
+            print(notes(found, arms, len(found)), flush=True)
             wrong |= any(
                 each.case.group == "acts" and {*each.through} - {BARE, THEIRS} for each in found
             )
             if options.publish:
+                shown = f"{table(found, arms, is_short=True)}\n{notes(found, arms, NAMED)}"
                 pages.publish(suite, f"{method(suite)}\n\n{shown}", PAGE)
     sys.exit(wrong)
 
