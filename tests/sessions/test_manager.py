@@ -401,6 +401,7 @@ class TestProcessesThatEnd:
 
     def test_names_that_are_larger_than_the_memory_left(self):
         """Saving them would take as much once more."""
+        pytest.importorskip("sandlock")
         store = {}
         with (
             Sandbox(limits=Limits(memory="200M")) as sandbox,
