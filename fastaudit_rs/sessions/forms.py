@@ -65,15 +65,15 @@ class Packer:
         self, other: Callable[["Packer", Any, str, int], Any] | None, most: int = VALUE
     ) -> None:
         self._other = other
-        self._most = most
+        self.most = most
         self.size = self.count = 0
         self.blobs: list[bytes | memoryview] = []
 
     def take(self, size: int, place: str) -> None:
         """Count bytes that are about to be copied; `TooLarge` if they are too many."""
         self.size += size
-        if self.size > self._most:
-            raise TooLarge(place, self.size, self._most)
+        if self.size > self.most:
+            raise TooLarge(place, self.size, self.most)
 
     def form(self, value: object, place: str, depth: int) -> Any:
         """Return the form of a value in JSON. Its place is for errors: ``value['a'][0]``."""
@@ -90,9 +90,10 @@ class Packer:
             return self._text(str.__str__(given), place)
         if issubclass(kind, int):
             number = int.__int__(given)
-            is_short = int.bit_length(number) < BITS
+            if int.bit_length(number) < BITS:
+                return number
             self.take(int.bit_length(number) // 4, place)
-            return number if is_short else {_KIND: "int", "hex": f"{number:x}"}
+            return {_KIND: "int", "hex": f"{number:x}"}
         if issubclass(kind, float):
             return float.__float__(given)
         if issubclass(kind, complex):
@@ -150,8 +151,11 @@ class Packer:
 
     def _mapping(self, value: Any, place: str, depth: int) -> Any:
         copy = dict.copy(value)
-        self.take(sum(len(key) for key in copy if type(key) is str), place)
-        is_long = len(copy) >= LONG and _are_texts(copy) and _KIND not in copy
+        has_texts = _are_texts(copy)
+        if has_texts:
+            # Others are forms too, and counted as these.
+            self.take(sum(map(len, copy)), place)
+        is_long = len(copy) >= LONG and has_texts and _KIND not in copy
         if is_long and self._has_leaves([*copy.values()], place, depth):
             return copy
         items = [

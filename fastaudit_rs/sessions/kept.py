@@ -202,7 +202,7 @@ def record(names: _Names, wanted: list[str], own: Mapping[str, object], made: De
                     continue
         size = len(data) + sum(map(len, found)) + len(name)
         if size > room:
-            lost[name] = f"too large, of at most {MOST >> 20} MB in all"
+            lost[name] = f"too large: {size / (1 << 20):.1f} MB, of at most {MOST >> 20} MB in all"
             continue
         room -= size
         if found:

@@ -32,7 +32,7 @@ def packed_arguments(
             for key, value in kwargs.items()
         }
         keywords = {"$": "dict", "keys": list(named), "items": list(named.values())}
-        return message(packer, [given, keywords], "the arguments", DATA)
+        return message(packer, [given, keywords], "the arguments")
     except NotData as wrong:
         raise _refused(name, wrong) from None
 

@@ -27,16 +27,16 @@ def pack(value: object, *, arrays: bool = True, place: str = "value", most: int 
     `form_of` knows.
     """
     packer = Packer(form_of if arrays else None, most)
-    return message(packer, packer.form(value, place, 0), place, most)
+    return message(packer, packer.form(value, place, 0), place)
 
 
-def message(packer: Packer, form: Any, place: str, most: int) -> bytes:
+def message(packer: Packer, form: Any, place: str) -> bytes:
     """Return a form as bytes, with those beside it."""
     lengths = [len(blob) for blob in packer.blobs]
     text = json.dumps({"value": form, "lengths": lengths}).encode()
     size = LENGTH.size + len(text) + sum(lengths)
-    if size > most:
-        raise TooLarge(place, size, most)
+    if size > packer.most:
+        raise TooLarge(place, size, packer.most)
     return b"".join((LENGTH.pack(len(text)), text, *packer.blobs))
 
 

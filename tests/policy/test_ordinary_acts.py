@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fastaudit_rs import AuditDenied, Network, Policy
+from fastaudit_rs import AuditDenied, Network, Policy, mk_audit
 
 
 @pytest.fixture
@@ -91,6 +91,10 @@ class TestSignals:
             with pytest.raises((OSError, ValueError)) as raised:
                 send(number)
         assert guard.violations == [] and not isinstance(raised.value, AuditDenied)
+        for event in ("_thread.interrupt_main", "signal.raise_signal"):
+            # `mk_audit` denies it as `fastaudit` does.
+            with mk_audit([])(), pytest.raises(AuditDenied, match=event):
+                sys.audit(event, number)
 
     def test_an_interrupt(self, perms, send):
         """As by Ctrl-C: the code that sends it is interrupted itself."""

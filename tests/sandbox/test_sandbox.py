@@ -5,7 +5,7 @@ import textwrap
 
 import promises
 import pytest
-from sandboxes import LOOSE, gone, of, running
+from sandboxes import LOOSE, gone, of, running, until
 
 from fastaudit_rs import Limits, Policy, Sandbox
 from fastaudit_rs.sandbox.host import cgroup
@@ -212,6 +212,7 @@ class TestLimits:
         assert ran.stdout.split()[0] == "11", ran
         # What waits for work, and the child for the next run.
         assert len(running(of(sandbox))) <= 2
+        assert until(lambda: len(running(of(sandbox))) == 2)
 
     @pytest.mark.parametrize(
         ("limits", "error", "says"),

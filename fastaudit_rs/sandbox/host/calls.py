@@ -298,8 +298,8 @@ class Calls:
             found = {"denied": error.to_dict()}
         args = pack(None)
         with contextlib.suppress(Exception):
-            args = pack(_args(error), arrays=False)
-        self._return(reply, args if len(args) <= DATA else pack(None), error=found)
+            args = pack(_args(error), arrays=False, most=DATA)
+        self._return(reply, args, error=found)
 
     def _end_step(self, reply: _Reply, why: str) -> None:
         """End the step that asks: its answer interrupts it, and then whatever it still does."""
