@@ -1,6 +1,6 @@
 //! The databases that names and SQL statements open.
 
-use memchr::{memchr, memmem};
+use memchr::{memchr, memchr2_iter, memmem};
 
 use crate::policy::files::fs::FileSystem;
 
@@ -185,9 +185,14 @@ const TEMPORARY: &[u8] = b"/etilqs_";
 
 /// Returns whether the statements may open a database: a cheap test for the common case.
 pub fn may_open(sql: &[u8]) -> bool {
-    [b"attach", b"vacuum", DIRECTORY]
-        .iter()
-        .any(|word| sql.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word)))
+    // Each word is looked for by a letter of it that is rare in statements.
+    [(b"attach".as_slice(), 5), (b"vacuum", 0), (DIRECTORY, 4)].iter().any(|(word, rare)| {
+        let letter = word[*rare];
+        memchr2_iter(letter, letter.to_ascii_uppercase(), sql).any(|at| {
+            let part = at.checked_sub(*rare).and_then(|begin| sql.get(begin..begin + word.len()));
+            part.is_some_and(|part| part.eq_ignore_ascii_case(word))
+        })
+    })
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -435,6 +440,7 @@ mod tests {
             ("pragma temp_store_directory = x", vec![OpenedDatabase::Unknown]),
         ] {
             assert_eq!(opened(sql.as_bytes()), found, "{sql}");
+            assert!(found.is_empty() || may_open(sql.as_bytes()), "{sql}");
         }
         assert_eq!(
             opened(b"attach 'a' as b; select 1; vacuum into 'c';").len(),

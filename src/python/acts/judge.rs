@@ -48,7 +48,9 @@ impl native::ActJudge for Ours {
             Attachment::Attached(py) => allowed_attached(py, act),
             Attachment::Released => with_note(|note| match note {
                 Some(ReleasedGuard::Unguarded) => is_installed_willing(act),
-                Some(ReleasedGuard::Guarded(active)) => allowed_by(active.0.get(), act),
+                Some(ReleasedGuard::Guarded(noted)) => {
+                    noted.active().is_some_and(|active| allowed_by(active, act))
+                }
                 Some(ReleasedGuard::Tampered) => false,
                 None => allowed_anywhere(act),
             }),
@@ -92,7 +94,9 @@ fn each_of_thread(look: impl Fn(InForce<'_>)) {
         },
         Attachment::Released => with_note(|note| match note {
             Some(ReleasedGuard::Unguarded) => look_at(installed(), &look),
-            Some(ReleasedGuard::Guarded(active)) => look_at(each(active.0.get()), &look),
+            Some(ReleasedGuard::Guarded(noted)) => {
+                noted.active().is_some_and(|active| look_at(each(active), &look))
+            }
             _ => false,
         }),
         Attachment::Foreign => false,
@@ -187,18 +191,33 @@ pub enum ReleasedGuard {
 }
 
 /// The guard of a thread in native code: threads of the library may act for it.
-pub struct GuardInRelease(Py<Active>);
+pub struct GuardInRelease(Option<Py<Active>>);
 
 impl GuardInRelease {
     fn new(active: Py<Active>) -> Self {
         lives(active.get()).for_each(Live::begin_release);
-        Self(active)
+        Self(Some(active))
+    }
+
+    /// None once it has ended.
+    fn active(&self) -> Option<&Active> {
+        self.0.as_ref().map(Py::get)
+    }
+
+    /// Tells what was refused. The reference is given back here: elsewhere PyO3 would take a lock
+    /// for it, and memory.
+    fn end(mut self, py: Python<'_>) {
+        if let Some(active) = self.0.take() {
+            let active = active.into_bound(py);
+            told::tell(py, active.get());
+            lives(active.get()).for_each(Live::end_release);
+        }
     }
 }
 
 impl Drop for GuardInRelease {
     fn drop(&mut self) {
-        lives(self.0.get()).for_each(Live::end_release);
+        self.active().into_iter().flat_map(lives).for_each(Live::end_release);
     }
 }
 
@@ -235,8 +254,8 @@ impl Release for Released {
     }
 
     fn ends(py: Python<'_>, note: ReleasedGuard) {
-        if let ReleasedGuard::Guarded(active) = note {
-            told::tell(py, active.0.get());
+        if let ReleasedGuard::Guarded(noted) = note {
+            noted.end(py);
         }
     }
 
