@@ -33,7 +33,7 @@ help: ## List the targets
 # The environment and the build in it, with more EXTRAS if they are named. Touched only when all of it
 # succeeded.
 $(VENV)/.built: $(SOURCES) scripts/find-python scripts/make-venv
-	scripts/make-venv "$$(scripts/find-python --best)" $(VENV) develop adapters dask demo docker lint notebook recipes sandbox test $(EXTRAS)
+	scripts/make-venv "$$(scripts/find-python --best)" $(VENV) develop adapters dask demo docker lint notebook ray recipes sandbox test $(EXTRAS)
 	@touch $(VENV)/.demo $@
 
 # The same with what the demo needs alone.

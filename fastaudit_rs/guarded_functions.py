@@ -1,4 +1,4 @@
-"""Guarded functions for other processes: executors, and Dask's workers on other machines."""
+"""Guarded functions for other processes: executors, and workers of Dask and Ray."""
 
 import functools
 import importlib
@@ -11,7 +11,7 @@ from . import Policy
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: The policy of this process's worker, if `Policy.worker_plugin` set one.
+#: The policy of this process's worker, if Dask or Ray has given it one.
 _of_worker: Policy | None = None
 
 
@@ -41,7 +41,8 @@ class Guarded(Generic[P, R]):
         if policy is None:
             raise RuntimeError(
                 f"{self!r} has no policy, and this worker has none: name one with "
-                "guarded(policy), or register policy.worker_plugin()"
+                "guarded(policy), or give workers one by policy.worker_plugin() in Dask, "
+                "by fastaudit_rs.ray.setup_hook(policy) in Ray"
             )
         guard = policy.guard()()
         # As a decorator it holds until the coroutine of a coroutine function has ended.
@@ -75,10 +76,10 @@ def guarded(what: Callable[P, R], /) -> Guarded[P, R]: ...
 
 
 def guarded(what: Any, /) -> Any:
-    """Guard a function wherever it is called: in a pool of processes, on a worker of Dask.
+    """Guard a function wherever it is called: in a pool of processes, on a worker of Dask or Ray.
 
     ``guarded(policy)(function)`` has the policy with it. ``guarded(function)`` takes the policy of
-    its calling worker (`Policy.worker_plugin`).
+    its calling worker (`Policy.worker_plugin`, `fastaudit_rs.ray.setup_hook`).
 
     Args:
         what: A policy, or a function; also a coroutine function.

@@ -324,6 +324,18 @@ def test_dask_workers(tmp_path):
 
 
 @pytest.mark.nightly
+def test_ray_nodes(tmp_path):
+    pytest.importorskip("ray")
+    pytest.importorskip("sandlock")
+    done = programs.run(
+        [sys.executable, RECIPES / "ray_nodes.py"],
+        env={**os.environ, "RAY_AUTH_MODE": "disabled"},
+        cwd=tmp_path,
+    )
+    assert done.stdout == shown("ray_nodes"), done.stderr
+
+
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="safepyrun needs sys.monitoring")
 def test_solveit(tmp_path):
     done = programs.run(

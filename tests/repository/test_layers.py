@@ -44,6 +44,7 @@ PYTHON = (
     "sandbox/host/egress",
     "sandbox/host",
     "adapters",
+    "ray",
     "tools",
 )
 #: The modules that users start with, on top of all: they have names of the others.
