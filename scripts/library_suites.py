@@ -14,6 +14,7 @@ import contextlib
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import tarfile
@@ -174,6 +175,9 @@ def main():
     parser.add_argument("--install", action="store_true", help="install the libraries first")
     parser.add_argument("--publish", action="store_true", help="write docs/ordinary.md")
     options = parser.parse_args()
+    # Where this runs in the background, Ctrl-C is ignored, and so in all that it starts: trio's
+    # tests would wait for one for ever.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if options.publish and options.library:
         parser.error("--publish needs all libraries")
     libraries = tomllib.loads(LIST.read_text())["library"]
