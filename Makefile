@@ -123,6 +123,10 @@ test-docker: ## Run the tests of sandboxes in containers on a real runtime, on 3
 test-kernel: ## Run the tests of sandboxes on Debian 12's kernel, in an emulated machine: needs qemu-system-x86 and busybox-static
 	scripts/test-version 3.13 kernel
 
+.PHONY: test-aarch64
+test-aarch64: $(VENV)/.built ## Run the tests of guards, native code and sandboxes on an emulated aarch64 machine: needs qemu-system-arm, mmdebstrap, busybox-static and gcc-aarch64-linux-gnu
+	scripts/test-aarch64
+
 .PHONY: conformance
 conformance: $(MONITORING_VERSIONS:%=conformance-%) ## Run fastaudit 0.1.0's own tests on this package, on 3.12 to 3.15
 
