@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import importlib
 import multiprocessing
 import os
 import pickle
@@ -180,8 +181,9 @@ class TestDask:
 
 
 @pytest.mark.slow
-def test_without_dask(monkeypatch, policy):
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    monkeypatch.delitem(sys.modules, "fastaudit_rs.dask", raising=False)
-    with pytest.raises(ImportError, match=r"pip install 'fastaudit-rs\[dask\]'"):
-        policy.worker_plugin()
+@pytest.mark.parametrize(("package", "name"), [("distributed", "dask"), ("ray", "ray")])
+def test_without_the_package(monkeypatch, package, name):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"fastaudit_rs.{name}", raising=False)
+    with pytest.raises(ImportError, match=rf"pip install 'fastaudit-rs\[{name}\]'"):
+        importlib.import_module(f"fastaudit_rs.{name}")
