@@ -102,7 +102,8 @@ def mk_audit(
             ``FASTAUDIT_RS_CALLS``; without one ``"events"``, and ``"callee"`` before Python 3.12.
         retire_sites: Stop watching a call site after its first harmless call, one of Python code or
             of the standard library. Code runs at nearly full speed, but native code called there
-            later is not seen. Needs ``monitor_calls``, and ``calls="events"``.
+            later is not seen. Needs ``monitor_calls``, and ``calls="events"``. It has no effect on
+            free-threaded builds.
         on_denied: ``on_denied(denied)``, called with the ``AuditDenied`` before it is raised. Its
             exceptions become the cause of the denial.
         on_ask: ``on_ask(denied)``, called with the ``AuditDenied`` before it is raised, and after

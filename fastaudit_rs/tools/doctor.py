@@ -73,7 +73,8 @@ def findings() -> Iterator[Finding]:
 def _python() -> Finding:
     text = f"{platform.python_implementation()} {platform.python_version()}"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return Finding("broken", "Python", f"{text}: free-threaded builds are not supported")
+        text += ", free-threaded: guards are experimental, and sandboxes untested"
+        return Finding("lacking", "Python", text)
     oldest, newest = TESTED
     if not oldest <= sys.version_info[:2] <= newest:
         tested = f"{oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}"

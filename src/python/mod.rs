@@ -38,7 +38,7 @@ use crate::python::guard::{active, tempfile};
 use crate::python::wrapped::{callbacks_later, executors, threads, workers};
 
 /// The native core of `fastaudit_rs`.
-#[pymodule(gil_used = true)]
+#[pymodule(gil_used = false)]
 mod _native {
     use pyo3::prelude::*;
 

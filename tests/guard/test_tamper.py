@@ -239,7 +239,12 @@ with perms():
         host("""
 with perms():
     module = load("_posixsubprocess", "x._posixsubprocess")
-    assert is_denied(module.fork_exec, [b"true"], [b"/bin/true"], True, (), *[None] * 20)
+    read, write = os.pipe()
+    group = [-1] if sys.version_info >= (3, 11) else []
+    vfork = [True] if (3, 11) <= sys.version_info < (3, 14) else []
+    start = [b"true"], [b"/bin/true"], True, (write,), None, None, *[-1] * 6, read, write
+    end = *group, None, None, None, -1, None, *vfork
+    assert is_denied(module.fork_exec, *start, False, False, *end)
 """)
 
     def test_a_name_that_changes_as_it_is_loaded(self, host):

@@ -9,7 +9,7 @@ use pyo3::types::PyType;
 
 use crate::python::acts;
 use crate::python::callees::callee;
-use crate::python::cpython::objects::{self, dictionary, watched};
+use crate::python::cpython::objects::{self, dictionary, items, watched};
 use crate::python::cpython::{ffi as raw, process};
 use crate::python::denials::denial;
 use crate::python::events::hook;
@@ -158,8 +158,7 @@ fn seal(py: Python<'_>, classes: Vec<Bound<'_, PyType>>) -> PyResult<()> {
         let Some(attributes) = dictionary(&class) else {
             continue;
         };
-        let attributes = attributes.iter();
-        let attributes = attributes.map(|(name, value)| (name.unbind(), value.unbind()));
+        let attributes = items(&attributes).map(|(name, value)| (name.unbind(), value.unbind()));
         all.push(Sealed { attributes: attributes.collect(), class: class.unbind() });
     }
     let all = SEALED.get_or_init(|| all);
@@ -188,7 +187,7 @@ fn restore_all(py: Python<'_>) {
             continue;
         };
         // Objects that are taken out are freed last: that may run Python code.
-        gone.extend(dictionary.iter());
+        gone.extend(items(&dictionary));
         dictionary.clear();
         for (name, value) in &sealed.attributes {
             // Without memory for it a `with` statement finds no method, and does not go on.

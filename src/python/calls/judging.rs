@@ -65,12 +65,15 @@ pub fn judge<'py>(
         // A class that calls its first argument has to be looked at each time.
         if found.native.function.is(callee)
             && !found.is_fragile
-            && config.is_some_and(|config| holds::is_remembered(config.safe_set))
+            && let Some(config) = config
         {
-            cache::remember_safe(callee.as_borrowed(), versions);
-            if ask::is_lasting_object(&found.native.name, callee)? {
-                cache::remember_safe_object(callee.clone().unbind());
-            }
+            let lasts = ask::is_lasting_object(&found.native.name, callee)?;
+            holds::remember_in(config.safe_set, || {
+                cache::remember_safe(callee.as_borrowed(), versions);
+                if lasts {
+                    cache::remember_safe_object(callee.clone().unbind());
+                }
+            });
         }
         SiteAnswer::Watch
     } else {

@@ -96,8 +96,13 @@ impl Live {
         self.branch.store(process::branch(), Ordering::Relaxed);
         // Who enters a guard runs Python here, whoever made the copy.
         process::note_python();
-        if !self.is_listed.swap(true, Ordering::Relaxed) {
-            change(|all| all.push(Arc::clone(self)));
+        if !self.is_listed.load(Ordering::Relaxed) {
+            change(|all| {
+                if all.iter().all(|live| !Arc::ptr_eq(live, self)) {
+                    all.push(Arc::clone(self));
+                }
+            });
+            self.is_listed.store(true, Ordering::Relaxed);
         }
     }
 

@@ -14,6 +14,9 @@ use crate::python::cpython::objects::plain_str;
 use crate::python::cpython::once::intern;
 
 unsafe extern "C" {
+    #[cfg(Py_3_13)]
+    fn _PyType_LookupRef(ty: *mut PyTypeObject, name: *mut PyObject) -> *mut PyObject;
+    #[cfg(not(Py_3_13))]
     fn _PyType_Lookup(ty: *mut PyTypeObject, name: *mut PyObject) -> *mut PyObject;
     #[cfg(not(Py_3_13))]
     fn _Py_IsFinalizing() -> c_int;
@@ -244,10 +247,14 @@ pub fn type_lookup<'py>(
     ty: &Bound<'py, PyType>,
     name: &Bound<'py, PyString>,
 ) -> Option<Bound<'py, PyAny>> {
-    // SAFETY: a type and a str. The result is borrowed, or null without an exception set.
+    // SAFETY: a type and a str. The result is a new reference, before 3.13 a borrowed one, or null
+    // without an exception set.
     unsafe {
-        let found = _PyType_Lookup(ty.as_type_ptr(), name.as_ptr());
-        Bound::from_borrowed_ptr_or_opt(ty.py(), found)
+        #[cfg(Py_3_13)]
+        let found = _PyType_LookupRef(ty.as_type_ptr(), name.as_ptr());
+        #[cfg(not(Py_3_13))]
+        let found = ffi::Py_XNewRef(_PyType_Lookup(ty.as_type_ptr(), name.as_ptr()));
+        Bound::from_owned_ptr_or_opt(ty.py(), found)
     }
 }
 

@@ -2,6 +2,7 @@
 //! raises.
 
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
 
 use ahash::AHashMap;
@@ -149,54 +150,75 @@ struct Noted {
     notes: usize,
 }
 
-impl Noted {
-    /// The code; `None` if it is gone.
-    fn code_in<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        self.code.bind(py).upgrade()
-    }
+/// By address. Who has it locked does not ask a reference for its code, which may wait.
+static NOTED: LazyLock<Mutex<AHashMap<usize, Noted>>> = LazyLock::new(Mutex::default);
+
+/// The number of them at which those of code that is gone are forgotten, 1,024 at least.
+static MOST: AtomicUsize = AtomicUsize::new(1024);
+
+fn noted<'py>(py: Python<'py>, address: usize) -> Option<(Bound<'py, PyWeakrefReference>, usize)> {
+    let all = lock(&NOTED);
+    all.get(&address).map(|noted| (noted.code.bind(py).clone(), noted.notes))
 }
 
-#[derive(Default)]
-struct All {
-    by_address: AHashMap<usize, Noted>,
-    /// The number of them at which those of code that is gone are looked for.
-    most: usize,
+/// Returns whether a note is one on this code, which is not gone.
+fn is_on(reference: &Bound<'_, PyWeakrefReference>, code: &Bound<'_, PyAny>) -> bool {
+    reference.upgrade().is_some_and(|noted| noted.is(code))
 }
-
-/// The least such number.
-const MOST: usize = 1024;
-
-/// While it is locked no object is made or freed.
-static ALL: LazyLock<Mutex<All>> = LazyLock::new(Mutex::default);
 
 pub fn get(code: &Bound<'_, PyAny>, kind: NoteKind) -> usize {
-    (notes(&lock(&ALL), code) >> kind.shift) & kind.mask
+    match noted(code.py(), code.as_ptr() as usize) {
+        Some((reference, notes)) if is_on(&reference, code) => (notes >> kind.shift) & kind.mask,
+        _ => 0,
+    }
 }
 
 /// Notes a number on some code. Without memory for it there is no note.
 pub fn set(code: &Bound<'_, PyAny>, kind: NoteKind, note: usize) {
-    let address = code.as_ptr() as usize;
+    let (py, address) = (code.py(), code.as_ptr() as usize);
     let Ok(reference) = PyWeakrefReference::new(code) else {
         return;
     };
-    let mut all = lock(&ALL);
-    let others = notes(&all, code) & !(kind.mask << kind.shift);
-    let noted =
-        Noted { code: reference.unbind(), notes: others | (note & kind.mask) << kind.shift };
-    let mut gone = Vec::from_iter(all.by_address.insert(address, noted));
-    if all.by_address.len() > all.most.max(MOST) {
-        let is_gone = |_: &usize, noted: &mut Noted| noted.code_in(code.py()).is_none();
-        gone.extend(all.by_address.extract_if(is_gone).map(|(_, noted)| noted));
-        all.most = 2 * all.by_address.len();
+    let note = (note & kind.mask) << kind.shift;
+    loop {
+        let before = noted(py, address);
+        let others = match &before {
+            Some((known, notes)) if is_on(known, code) => notes & !(kind.mask << kind.shift),
+            _ => 0,
+        };
+        let before_it = before.as_ref().map(|(known, notes)| (known.as_ptr(), *notes));
+        let new = Noted { code: reference.clone().unbind(), notes: others | note };
+        let mut all = lock(&NOTED);
+        let now = all.get(&address).map(|noted| (noted.code.as_ptr(), noted.notes));
+        if now == before_it {
+            let (gone, is_full) =
+                (all.insert(address, new), all.len() > MOST.load(Ordering::Relaxed));
+            drop(all);
+            drop(gone);
+            if is_full {
+                forget_gone(py);
+            }
+            return;
+        }
+        // Another thread was faster.
+        drop(all);
     }
-    drop(all);
-    drop(gone);
 }
 
-/// All notes on some code.
-fn notes(all: &All, code: &Bound<'_, PyAny>) -> usize {
-    match all.by_address.get(&(code.as_ptr() as usize)) {
-        Some(noted) if noted.code_in(code.py()).is_some_and(|noted| noted.is(code)) => noted.notes,
-        _ => 0,
+#[cold]
+fn forget_gone(py: Python<'_>) {
+    let references: Vec<_> = {
+        let all = lock(&NOTED);
+        all.iter().map(|(address, noted)| (*address, noted.code.bind(py).clone())).collect()
+    };
+    let mut gone = Vec::new();
+    for (address, reference) in references {
+        if reference.upgrade().is_none() {
+            let mut all = lock(&NOTED);
+            if all.get(&address).is_some_and(|noted| noted.code.is(&reference)) {
+                gone.extend(all.remove(&address));
+            }
+        }
     }
+    MOST.store((2 * lock(&NOTED).len()).max(1024), Ordering::Relaxed);
 }

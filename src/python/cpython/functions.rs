@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 
 use crate::python::cpython::arguments::{Convention, Route, Vectorcall, typed};
 use crate::python::cpython::calling::Calling;
+use crate::python::cpython::collector;
 use crate::python::cpython::ffi::type_lookup;
 use crate::python::cpython::once::intern;
 use pyo3::types::{PyString, PyType};
@@ -96,12 +97,14 @@ impl<'a, 'py> Builtin<'a, 'py> {
             },
             ..entry
         };
-        // SAFETY: `cast` checked the type, whose layout this is. The entry lives for ever, and differs in
-        // its flags alone, by which the vectorcall is called always; and that passes each call on.
-        unsafe {
-            (*self.raw()).method = Box::leak(Box::new(entry));
-            (*self.raw()).vectorcall = Some(route.0);
-        }
+        let (raw, entry) = (self.raw(), Box::leak(Box::new(entry)));
+        // SAFETY: `cast` checked the type, whose layout this is, and nobody calls the function meanwhile.
+        // The entry lives for ever, and differs in its flags alone, by which the vectorcall is called
+        // always; and that passes each call on.
+        collector::alone(self.0.py(), || unsafe {
+            (*raw).method = entry;
+            (*raw).vectorcall = Some(route.0);
+        });
     }
 
     /// Returns another function object that does the same, which the garbage collector shows to
@@ -276,8 +279,8 @@ pub fn is_step_of_task(function: &Bound<'_, PyAny>) -> bool {
             let class = ffi::Py_TYPE(object);
             let own = CStr::from_ptr((*class).tp_name).to_bytes();
             own.strip_prefix(b"_asyncio.").unwrap_or(own) == name
-                && ((*class).tp_flags & ffi::Py_TPFLAGS_HEAPTYPE == 0
-                    || (*class).tp_flags & ffi::Py_TPFLAGS_IMMUTABLETYPE != 0)
+                && (ffi::PyType_HasFeature(class, ffi::Py_TPFLAGS_HEAPTYPE) == 0
+                    || ffi::PyType_HasFeature(class, ffi::Py_TPFLAGS_IMMUTABLETYPE) != 0)
         }
     };
     match Builtin::cast(function) {

@@ -1,12 +1,17 @@
 //! Lists, dictionaries, buffers, code and classes, read or made without code of their classes.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_ulong};
+#[cfg(Py_GIL_DISABLED)]
+use std::sync::atomic::Ordering;
 
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyBaseException;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple, PyType};
+
+use crate::python::cpython::collector;
 
 /// The length of a list, and its last item as an address to compare.
 #[inline]
@@ -14,6 +19,14 @@ pub fn length_and_last(list: &Bound<'_, PyList>) -> (usize, usize) {
     let last = list.len().checked_sub(1);
     let last = last.and_then(|last| list.get_item(last).ok());
     (list.len(), last.map_or(0, |last| last.as_ptr() as usize))
+}
+
+/// The items of a dictionary as they are now, whatever other threads do to it.
+pub fn items<'py>(
+    dictionary: &Bound<'py, PyDict>,
+) -> impl Iterator<Item = (Bound<'py, PyAny>, Bound<'py, PyAny>)> + use<'py> {
+    // Each is a pair, which `PyDict_Items` made.
+    dictionary.items().into_iter().filter_map(|pair| pair.extract().ok())
 }
 
 /// The attributes that are an object's own, read without code of its class.
@@ -33,11 +46,13 @@ pub fn own_attributes<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDi
 /// Returns the module of this name, if it is imported: the entry of `sys.modules`, or of a
 /// dictionary that took its place. Runs none of its code.
 pub fn module_of_name<'py>(name: &Bound<'py, PyString>) -> Option<Bound<'py, PyAny>> {
-    // SAFETY: the dictionary of modules is borrowed and a dict; so is the result, or null.
+    let mut found = std::ptr::null_mut();
+    // SAFETY: the dictionary of modules is borrowed from the interpreter, and a dict; what is found is a
+    // new reference, or null.
     unsafe {
         let modules = ffi::PyImport_GetModuleDict();
-        let found = ffi::PyDict_GetItemWithError(modules, name.as_ptr());
-        Bound::from_borrowed_ptr_or_opt(name.py(), found)
+        ffi::compat::PyDict_GetItemRef(modules, name.as_ptr(), &raw mut found);
+        Bound::from_owned_ptr_or_opt(name.py(), found)
     }
 }
 
@@ -87,11 +102,12 @@ pub fn new_function<'py>(
 /// The arguments that an exception was made with.
 pub fn args<'py>(error: &Bound<'py, PyBaseException>) -> Option<Bound<'py, PyTuple>> {
     let object = error.as_ptr().cast::<ffi::PyBaseExceptionObject>();
-    // SAFETY: the object is an exception, and its arguments are null or a tuple.
-    unsafe {
-        let args = Bound::from_borrowed_ptr_or_opt(error.py(), (*object).args)?;
-        args.cast_into().ok()
-    }
+    // SAFETY: the object is an exception, and its arguments are null or a tuple, which other threads change
+    // in a critical section alone.
+    let args = with_critical_section(error.as_any(), || unsafe {
+        Bound::from_borrowed_ptr_or_opt(error.py(), (*object).args)
+    });
+    args?.cast_into().ok()
 }
 
 /// The exception that led to one: its cause, or the one that was handled as it was raised.
@@ -160,26 +176,36 @@ pub fn dictionary<'py>(class: &Bound<'py, PyType>) -> Option<Bound<'py, PyDict>>
 /// Makes instances of a class possible again. Setting `__abstractmethods__` by its descriptor sets
 /// the flag also of a class that is immutable.
 pub fn make_concrete(class: &Bound<'_, PyType>) {
-    change_flags(class, |flags| flags & !ffi::Py_TPFLAGS_IS_ABSTRACT);
+    change_flags(class, !ffi::Py_TPFLAGS_IS_ABSTRACT, 0);
 }
 
 pub fn make_immutable(class: &Bound<'_, PyType>) {
-    change_flags(class, |flags| flags | ffi::Py_TPFLAGS_IMMUTABLETYPE);
+    change_flags(class, !0, ffi::Py_TPFLAGS_IMMUTABLETYPE);
 }
 
 /// Returns whether a class is one that C code declares, and not made while the program runs.
 pub fn is_static(class: &Bound<'_, PyType>) -> bool {
     // SAFETY: the class is alive; its flags are only read.
-    unsafe { (*class.as_type_ptr()).tp_flags & ffi::Py_TPFLAGS_HEAPTYPE == 0 }
+    unsafe { ffi::PyType_HasFeature(class.as_type_ptr(), ffi::Py_TPFLAGS_HEAPTYPE) == 0 }
 }
 
-/// Changes those flags of a class that say what Python code may do with it.
-fn change_flags(class: &Bound<'_, PyType>, change: fn(std::ffi::c_ulong) -> std::ffi::c_ulong) {
-    // SAFETY: the class is alive, and the GIL held; CPython is told of the change.
+/// Changes those flags of a class that say what Python code may do with it: keeps some, and adds others.
+fn change_flags(class: &Bound<'_, PyType>, keeps: c_ulong, adds: c_ulong) {
+    let raw = class.as_type_ptr();
+    // SAFETY: the class is alive, and no other thread changes it meanwhile; CPython is told of the change.
     unsafe {
-        let class = class.as_type_ptr();
-        (*class).tp_flags = change((*class).tp_flags);
-        ffi::PyType_Modified(class);
+        collector::alone(class.py(), || {
+            #[cfg(Py_GIL_DISABLED)]
+            {
+                let flags = &(*raw).tp_flags;
+                flags.store(flags.load(Ordering::Relaxed) & keeps | adds, Ordering::Relaxed);
+            }
+            #[cfg(not(Py_GIL_DISABLED))]
+            {
+                (*raw).tp_flags = (*raw).tp_flags & keeps | adds;
+            }
+        });
+        ffi::PyType_Modified(raw);
     }
 }
 

@@ -7,14 +7,44 @@
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// Locks a mutex, also where our own code panicked under it.
-pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+use crate::python::cpython::attachment;
+
+/// Locks a mutex, also where our own code panicked under it. Who has it calls nothing of Python's that may
+/// wait.
+///
+/// Without the interpreter's lock, a thread that waits here is detached meanwhile, as Python stops all
+/// attached threads now and then, and it is attached again before it has the mutex: a copy of the process,
+/// for which all threads are stopped, would find that locked for ever.
+/// <https://docs.python.org/3/howto/free-threading-extensions.html>
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    if cfg!(Py_GIL_DISABLED) {
+        for tries in 0.. {
+            match mutex.try_lock() {
+                Ok(locked) => return locked,
+                Err(TryLockError::Poisoned(locked)) => return locked.into_inner(),
+                Err(TryLockError::WouldBlock) => wait(tries),
+            }
+        }
+    }
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets others go on for a moment, detached from the interpreter.
+#[cold]
+pub(super) fn wait(tries: usize) {
+    let pause = || match tries {
+        0..10 => std::thread::yield_now(),
+        _ => std::thread::sleep(Duration::from_micros(100)),
+    };
+    if attachment::if_attached(|py| py.detach(pause)).is_none() {
+        pause();
+    }
 }
 
 pub struct Once<T>(OnceLock<T>);

@@ -87,7 +87,7 @@ pub fn write_to_stderr(_py: Python<'_>, text: &CStr) {
 
 /// The name was read from the environment, and so has no `=`.
 pub fn set_variable(_py: Python<'_>, name: &OsStr, value: &OsStr) {
-    // SAFETY: the GIL is held, by which Python itself guards the environment.
+    // SAFETY: the thread is attached, as Python has it where it changes the environment itself.
     unsafe { std::env::set_var(name, value) };
 }
 

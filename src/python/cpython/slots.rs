@@ -51,8 +51,8 @@ impl Slot {
     ) -> PyResult<()> {
         let mut classes = vec![class.clone()];
         while let Some(class) = classes.pop() {
-            // SAFETY: the class is alive and has the slot, whose function has its type; the GIL is held.
-            // The two types of functions differ in whether they may be unwound alone.
+            // SAFETY: the class is alive and has the slot, whose function has its type, and is written at
+            // once. The two types of functions differ in whether they may be unwound alone.
             unsafe {
                 let slot = class.as_type_ptr().byte_add(self.offset()).cast::<*mut ()>();
                 let own = *slot;
@@ -81,7 +81,7 @@ impl Slot {
         };
         let wrapper = class.attr(name)?;
         if wrapper.get_type_ptr() == &raw mut ffi::PyWrapperDescr_Type {
-            // SAFETY: the layout is read for the type that has it; the GIL is held.
+            // SAFETY: the layout is read for the type that has it; the function is written at once.
             unsafe {
                 let wrapper = wrapper.as_ptr().cast::<ffi::PyWrapperDescrObject>();
                 if original.own() == Some((*wrapper).d_wrapped as usize) {
@@ -159,8 +159,8 @@ pub trait WrappedSetter: 'static {
 /// Makes an attribute of a class be set by `W`, which calls the original.
 pub fn setter<W: WrappedSetter>(class: &Bound<'_, PyType>, name: &str) -> PyResult<()> {
     if let Some(descriptor) = class.attr_opt(name)?.as_ref().and_then(getset) {
-        // SAFETY: it is such a descriptor, and the GIL is held. The entry lives for ever, and differs in
-        // how it is set alone.
+        // SAFETY: it is such a descriptor. The entry, which is written at once, lives for ever, and
+        // differs in how it is set alone.
         unsafe {
             let entry = ffi::PyGetSetDef { set: Some(set::<W>), ..*(*descriptor).d_getset };
             (*descriptor).d_getset = Box::leak(Box::new(entry));

@@ -1,6 +1,7 @@
 //! Python frames: the one that a host callback gets, and the names of callers.
 
 use pyo3::prelude::*;
+use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyBytes, PyDict, PyFrame, PyModule, PyString, PyTuple};
 
 use crate::python::cpython::calling::Calling;
@@ -145,7 +146,8 @@ pub fn globals<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyD
 pub fn module_name<'py>(globals: &Bound<'py, PyDict>) -> Option<Bound<'py, PyString>> {
     // A look-up would compare keys that are no texts, or of a subclass, by their own methods. It is
     // the first one, usually.
-    let (_, name) = globals.iter().find(|(key, _)| is_its_name(key))?;
+    let find = || globals.iter().find(|(key, _)| is_its_name(key));
+    let (_, name) = with_critical_section(globals.as_any(), find)?;
     plain_str(name.cast_into().ok()?).ok()
 }
 

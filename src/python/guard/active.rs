@@ -1,5 +1,6 @@
 //! A guard in force: an opaque object, which cannot be made or changed from Python.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -13,8 +14,10 @@ use crate::policy::Policy;
 use crate::policy::files::fs::{FileSystem, PathBuf};
 use crate::policy::files::os::Os;
 use crate::policy::judge::ActRules;
+use crate::python::configuration::approvals::Marked;
 use crate::python::configuration::config::{AuditCfg, Side};
 use crate::python::configuration::live::Live;
+use crate::python::cpython::fork_safe_lock::ForkSafeLock;
 use crate::python::cpython::once::lock;
 use crate::python::cpython::{attachment, ffi as raw, process};
 use crate::python::guard::entered_at::Origin;
@@ -28,6 +31,9 @@ use crate::python::values::addresses::SeenNetwork;
 /// The number of guards in force anywhere in the process. At 0, the hook returns at once, whatever
 /// the context holds.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// True once what the first guard begins with was done, until what the last one ends with was.
+static GUARDED: AtomicBool = AtomicBool::new(false);
 
 /// The number of them that restrict more than fastaudit 0.1 does, or are installed.
 static RESTRICTING: AtomicUsize = AtomicUsize::new(0);
@@ -146,8 +152,9 @@ impl Active {
     ) -> Self {
         if let Some(config) = &config {
             config.get().live().enter();
-            if LIVE.fetch_add(1, Ordering::Relaxed) == 0 {
-                let _ = attachment::if_attached(|py| note_turn(py, true));
+            LIVE.fetch_add(1, Ordering::Relaxed);
+            if !GUARDED.load(Ordering::Relaxed) {
+                let _ = attachment::if_attached(note_turn);
             }
             if config.get().restricts_more {
                 RESTRICTING.fetch_add(1, Ordering::Relaxed);
@@ -286,11 +293,29 @@ impl Active {
     }
 }
 
-fn note_turn(py: Python<'_>, begins: bool) {
-    log_handlers::take_note(py, begins);
-    match begins {
-        true => imports::set_filter(py),
-        false => imports::unset_filter(py),
+/// Does what the first guard of the process begins with, or the last one ends with.
+fn note_turn(py: Python<'_>) {
+    static TURN: ForkSafeLock = ForkSafeLock::new();
+    thread_local! {
+        static TURNS: Cell<bool> = const { Cell::new(false) };
+    }
+    // An object that is freed in here may enter a guard, or leave one: that turn is looked at then.
+    if TURNS.get() {
+        return;
+    }
+    let _turns = Marked::begin(&TURNS);
+    loop {
+        let _turn = TURN.lock();
+        let guarded = any_guard();
+        if guarded == GUARDED.load(Ordering::Relaxed) {
+            return;
+        }
+        log_handlers::take_note(py, guarded);
+        match guarded {
+            true => imports::set_filter(py),
+            false => imports::unset_filter(py),
+        }
+        GUARDED.store(guarded, Ordering::Relaxed);
     }
 }
 
@@ -299,7 +324,7 @@ impl Drop for Active {
         if let Some(config) = &self.config {
             config.get().live().leave(*self.is_left.get_mut());
             if LIVE.fetch_sub(1, Ordering::Relaxed) == 1 && !raw::is_finalizing() {
-                let _ = attachment::if_attached(|py| note_turn(py, false));
+                let _ = attachment::if_attached(note_turn);
             }
             if config.get().restricts_more {
                 RESTRICTING.fetch_sub(1, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use crate::policy::environment::Environment;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::Once;
-use crate::python::cpython::{ffi as raw, process};
+use crate::python::cpython::{ffi as raw, objects, process};
 
 /// What `os.environ` showed when the hook was installed: guarded code can replace both.
 static SHOWN: Once<Py<PyDict>> = Once::new();
@@ -29,7 +29,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 pub fn now(py: Python<'_>) -> Before {
     let pair = |(name, value)| Some((bytes_of(&name)?, bytes_of(&value)?));
     let shown = SHOWN.get(py);
-    let shown = shown.map(|shown| shown.bind(py).iter().filter_map(pair).collect());
+    let shown = shown.map(|shown| objects::items(shown.bind(py)).filter_map(pair).collect());
     Before {
         // Other names cannot be set.
         own: env::vars_os()
@@ -92,9 +92,9 @@ fn show<'a>(
 ) -> PyResult<()> {
     let py = shown.py();
     // Keys of other kinds would run their own code when keys are compared.
-    if shown.iter().any(|(key, _)| bytes_of(&key).is_none()) {
-        let plain = shown.iter().filter(|(key, _)| bytes_of(key).is_some());
-        let plain: Vec<_> = plain.collect();
+    let all: Vec<_> = objects::items(shown).collect();
+    if all.iter().any(|(key, _)| bytes_of(key).is_none()) {
+        let plain = all.into_iter().filter(|(key, _)| bytes_of(key).is_some());
         shown.clear();
         for (key, value) in plain {
             shown.set_item(key, value)?;

@@ -1,7 +1,8 @@
 //! The guards that have calls watched, from the caller's side or the callee's, and the callees that all
 //! of them allow.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyTuple};
@@ -9,26 +10,32 @@ use pyo3::types::{PyModule, PyTuple};
 use crate::python::callees::callee_cache as cache;
 use crate::python::configuration::config::{AuditCfg, Side};
 use crate::python::cpython::native_calls;
+use crate::python::cpython::once::lock;
 use crate::python::guard::monitoring;
 use crate::python::guard::own_events::{FINDS_OBJECTS, while_raising};
 use crate::python::importing::loaded;
 use crate::python::values::errors;
 
-/// The number of guards that watch by what is called.
-static OF_CALLEES: AtomicUsize = AtomicUsize::new(0);
-/// True if native code was loaded since all of it was looked for.
-static NEW_CODE: AtomicBool = AtomicBool::new(true);
+/// The number of times that native code was loaded, and that number as all of it was looked for last.
+static LOADED: AtomicUsize = AtomicUsize::new(1);
+static LOOKED_FOR: AtomicUsize = AtomicUsize::new(0);
 
 /// The set of callees that is remembered as safe: that of guards which allow the same set.
 static SAFE_SET: AtomicU64 = AtomicU64::new(0);
-/// The number of guards that watch calls and allow exactly this set.
-static OF_SAFE_SET: AtomicUsize = AtomicUsize::new(0);
+/// Whoever changes that set, or remembers a callee of it, holds this.
+static CHANGING: Mutex<()> = Mutex::new(());
+/// The number of guards that have calls watched, and above it that of those which allow exactly this
+/// set: one value, so that they are read at once.
+static HOLDS: AtomicU64 = AtomicU64::new(0);
+
+const OF_SAFE_SET: u64 = 1 << 32;
 
 /// Keeps calls watched for as long as it lives.
 pub struct Hold {
     side: Side,
     retires: bool,
-    is_of_safe_set: bool,
+    /// What it adds to `HOLDS`.
+    counted: u64,
 }
 
 impl Hold {
@@ -39,12 +46,9 @@ impl Hold {
         } else {
             monitoring::prepare_for(py, retires)?;
         }
-        let is_of_safe_set = has_safe_set(config.safe_set);
-        OF_SAFE_SET.fetch_add(is_of_safe_set.into(), Ordering::Relaxed);
-        let hold = Self { side, retires, is_of_safe_set };
+        let hold = Self { side, retires, counted: count(config.safe_set) };
         if side == Side::Callee {
-            OF_CALLEES.fetch_add(1, Ordering::Relaxed);
-            native_calls::watch(true);
+            native_calls::watch();
         } else {
             monitoring::hold(py, retires)?;
         }
@@ -54,26 +58,21 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        OF_SAFE_SET.fetch_sub(self.is_of_safe_set.into(), Ordering::Relaxed);
+        HOLDS.fetch_sub(self.counted, Ordering::Relaxed);
         match self.side {
             Side::Caller => monitoring::release(self.retires),
-            Side::Callee => {
-                if OF_CALLEES.fetch_sub(1, Ordering::Relaxed) == 1 {
-                    native_calls::watch(false);
-                }
-            }
+            Side::Callee => native_calls::stop_watching(),
         }
     }
 }
 
 /// Has calls come through what is called, also what was made or loaded since the last time.
 fn route_callees(py: Python<'_>) -> PyResult<()> {
-    if loaded::foreign() && NEW_CODE.swap(false, Ordering::Relaxed) {
-        let found = loaded::foreign_code(py).and_then(|code| {
-            native_calls::set_foreign_code(code);
-            while_raising(FINDS_OBJECTS, || native_calls::find_all(py))
-        });
-        found.inspect_err(|_| NEW_CODE.store(true, Ordering::Relaxed))?;
+    let number = LOADED.load(Ordering::Acquire);
+    if loaded::foreign() && LOOKED_FOR.load(Ordering::Acquire) < number {
+        native_calls::set_foreign_code(loaded::foreign_code(py)?);
+        while_raising(FINDS_OBJECTS, || native_calls::find_all(py))?;
+        LOOKED_FOR.fetch_max(number, Ordering::Release);
     }
     match native_calls::has_room() {
         true => Ok(()),
@@ -82,31 +81,43 @@ fn route_callees(py: Python<'_>) -> PyResult<()> {
 }
 
 /// The number of guards that have calls watched.
-pub fn holds() -> usize {
-    monitoring::holds() + OF_CALLEES.load(Ordering::Relaxed)
+pub fn holds() -> u64 {
+    HOLDS.load(Ordering::Relaxed) % OF_SAFE_SET
 }
 
 /// Returns whether all guards in force allow the callees that are remembered as safe.
 #[inline]
 pub fn all_have_safe_set() -> bool {
-    let same = OF_SAFE_SET.load(Ordering::Relaxed);
-    same != 0 && same == holds()
+    let all = HOLDS.load(Ordering::Relaxed);
+    let same = all / OF_SAFE_SET;
+    same != 0 && same == all % OF_SAFE_SET
 }
 
-/// Returns whether a set of safe callees is the remembered one, or has become it: another set
-/// is forgotten if no guard in force has it. 0 stands for no set.
-fn has_safe_set(set: u64) -> bool {
-    if set != 0
-        && set != SAFE_SET.load(Ordering::Relaxed)
-        && OF_SAFE_SET.load(Ordering::Relaxed) == 0
-    {
+/// Counts a guard that allows this set of safe callees. The set becomes the remembered one, and another
+/// is forgotten, if no guard in force has that. 0 stands for no set.
+fn count(set: u64) -> u64 {
+    let changing = lock(&CHANGING);
+    let is_free = HOLDS.load(Ordering::Relaxed) < OF_SAFE_SET;
+    if set != 0 && is_free && !is_remembered(set) {
         cache::forget_safe();
         SAFE_SET.store(set, Ordering::Relaxed);
     }
-    is_remembered(set)
+    let counted = 1 + OF_SAFE_SET * u64::from(is_remembered(set));
+    HOLDS.fetch_add(counted, Ordering::Relaxed);
+    drop(changing);
+    counted
 }
 
-pub fn is_remembered(set: u64) -> bool {
+/// Remembers a callee as safe, by `remember`, if this is the remembered set.
+pub fn remember_in(set: u64, remember: impl FnOnce()) {
+    let changing = lock(&CHANGING);
+    if is_remembered(set) {
+        remember();
+    }
+    drop(changing);
+}
+
+fn is_remembered(set: u64) -> bool {
     set != 0 && set == SAFE_SET.load(Ordering::Relaxed)
 }
 
@@ -121,8 +132,8 @@ pub fn native_code_loads(event: &[u8], args: &Bound<'_, PyTuple>) -> PyResult<()
 
 /// Has the calls of a module's native code watched, which was just loaded.
 pub fn native_code_loaded(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    NEW_CODE.store(true, Ordering::Relaxed);
-    if OF_CALLEES.load(Ordering::Relaxed) != 0 {
+    LOADED.fetch_add(1, Ordering::Release);
+    if native_calls::is_watched() {
         native_calls::set_foreign_code(loaded::foreign_code(module.py())?);
         native_calls::find_in(module);
     }

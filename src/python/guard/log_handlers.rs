@@ -51,7 +51,8 @@ pub struct OfHost {
     places: Vec<Option<Py<PyAny>>>,
 }
 
-/// Notes the handlers that were made since the last call: by the host, or perhaps by guarded code.
+/// Notes the handlers that were made since the last call: by the host, or perhaps by guarded code. Called
+/// by one thread at a time.
 #[inline]
 pub fn take_note(py: Python<'_>, by_host: bool) {
     let Some(list) = LIST.get(py).or_else(|| find_list(py)) else {
@@ -77,7 +78,11 @@ fn find_list(py: Python<'_>) -> Option<&'static Py<PyList>> {
 
 #[cold]
 fn take_note_of_new(list: &Bound<'_, PyList>, by_host: bool) {
-    let mut before = std::mem::take(&mut *lock(&KNOWN));
+    let copy = |known: &Known| Known {
+        reference: known.reference.clone_ref(list.py()),
+        of_host: known.of_host.clone(),
+    };
+    let mut before: Vec<_> = lock(&KNOWN).iter().map(copy).collect();
     let mut now = Vec::with_capacity(list.len());
     for reference in list.iter() {
         let position = before.iter().position(|known| known.reference.is(&reference));

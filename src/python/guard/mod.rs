@@ -34,10 +34,6 @@ pub mod monitoring {
 
     pub fn release(_retires: bool) {}
 
-    pub fn holds() -> usize {
-        0
-    }
-
     pub fn tool_id() -> Option<i32> {
         None
     }

@@ -7,6 +7,7 @@ use pyo3::types::PyString;
 
 use crate::python::cpython::callbacks::NewCallback;
 use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::fork_safe_lock::ForkSafeLock;
 use crate::python::cpython::functions::Builtin;
 use crate::python::cpython::once::Once;
 use crate::python::cpython::{attachment, ffi as raw};
@@ -19,6 +20,10 @@ const NOT_INSTALLED: i32 = -1;
 
 /// The number of guards that want the events on.
 static HOLDS: AtomicUsize = AtomicUsize::new(0);
+
+/// False without the interpreter's lock. Then no site is switched off: another thread may enter a guard
+/// that needs it, before CPython switches it off and after the sites were switched on for that guard.
+const HAS_LOCK: bool = cfg!(not(Py_GIL_DISABLED));
 
 /// The ids to try, the default one first: by the documentation no tool has these but the last.
 const BY_DEFAULT: [i32; 6] = [3, 4, 5, 2, 0, 1];
@@ -33,6 +38,8 @@ static MONITORING: Once<Monitoring> = Once::new();
 static RETIRING: AtomicUsize = AtomicUsize::new(0);
 /// True if the events are on. They are off until there is native code to watch.
 static ON: AtomicBool = AtomicBool::new(false);
+/// Whoever switches them on or off has this.
+static SWITCHING: ForkSafeLock = ForkSafeLock::new();
 /// True if `on_call` had a call site switched off since all were last switched on.
 static SWITCHED_OFF: AtomicBool = AtomicBool::new(false);
 /// True if a call site was retired since all were last switched on.
@@ -237,9 +244,12 @@ pub fn release(retires: bool) {
 
 /// Switches the events on, if there is any native code to watch.
 fn begin(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
-    if loaded::foreign() && !ON.load(Ordering::Relaxed) {
-        monitoring.set_events(py, true)?;
-        ON.store(true, Ordering::Relaxed);
+    if loaded::foreign() {
+        let _switching = SWITCHING.lock();
+        if !ON.load(Ordering::Relaxed) {
+            monitoring.set_events(py, true)?;
+            ON.store(true, Ordering::Relaxed);
+        }
     }
     Ok(())
 }
@@ -261,6 +271,11 @@ fn stop(py: Python<'_>) {
     if raw::is_finalizing() {
         return;
     }
+    let _switching = SWITCHING.lock();
+    // Another thread may have entered one meanwhile.
+    if HOLDS.load(Ordering::Relaxed) != 0 {
+        return;
+    }
     raw::beside_pending(py, || {
         // A tool id that is no longer ours has no events of ours to switch off.
         if let Ok(monitoring) = Monitoring::known(py)
@@ -276,7 +291,7 @@ fn stop(py: Python<'_>) {
 #[inline]
 pub fn retires() -> bool {
     let retiring = RETIRING.load(Ordering::Relaxed);
-    let retires = retiring != 0 && retiring == HOLDS.load(Ordering::Relaxed);
+    let retires = HAS_LOCK && retiring != 0 && retiring == HOLDS.load(Ordering::Relaxed);
     if retires {
         RETIRED.store(true, Ordering::Relaxed);
     }
@@ -286,7 +301,7 @@ pub fn retires() -> bool {
 /// Switches the site of a call off, as the host wants. A site that is off is off for every guard:
 /// returns false, and leaves it on, if another guard would miss it.
 pub fn switches_off() -> bool {
-    let off = HOLDS.load(Ordering::Relaxed) == 1;
+    let off = HAS_LOCK && HOLDS.load(Ordering::Relaxed) == 1;
     SWITCHED_OFF.fetch_or(off, Ordering::Relaxed);
     off
 }

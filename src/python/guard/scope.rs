@@ -4,8 +4,8 @@
 //! is created under a guard copies the context and so stays guarded, also after the `with` block
 //! that it was created in has ended.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::gc::PyVisit;
@@ -14,7 +14,7 @@ use pyo3::{PyTraverseError, ffi};
 
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::once::{Once, Published};
+use crate::python::cpython::once::{Once, Published, lock};
 use crate::python::frames::with_statement::WithPlace;
 use crate::python::guard::active::{relink, restrict_more};
 use crate::python::guard::entered_at::Origin;
@@ -27,6 +27,9 @@ pub use crate::python::guard::active::{Active, any_guard, any_guard_restricts_mo
 
 /// The guards that are in force in the whole process for good, the last one first.
 static INSTALLED: Published<InstalledGuard> = Published::nothing();
+
+/// Whoever adds to them holds this.
+static INSTALLING: Mutex<()> = Mutex::new(());
 
 pub struct InstalledGuard {
     pub active: Py<Active>,
@@ -135,9 +138,10 @@ pub fn install_for_good(py: Python<'_>, config: Py<AuditCfg>, policy: Py<PyAny>)
     let active = Active::new(Some(config), None, monitoring, None);
     // It is never dropped.
     restrict_more();
-    let installed =
-        InstalledGuard { active: Py::new(py, active)?, policy, before: installed().next() };
-    INSTALLED.set(Box::new(installed));
+    let active = Py::new(py, active)?;
+    let installing = lock(&INSTALLING);
+    INSTALLED.set(Box::new(InstalledGuard { active, policy, before: installed().next() }));
+    drop(installing);
     Ok(())
 }
 

@@ -78,12 +78,16 @@ pub fn look_again(py: Python<'_>) {
 fn make_ask(py: Python<'_>) {
     let module = raw::imported_module(py, intern!(py, MODULE));
     let changed = match module {
-        Ok(Some(module)) => change(&module),
+        Ok(Some(module)) => {
+            // Another thread may import it anew from here on.
+            IS_NEW.store(false, Ordering::Relaxed);
+            change(&module)
+        }
         Ok(None) => return,
         Err(error) => Err(error),
     };
     // A module that is still being imported has no such function yet.
-    IS_NEW.store(matches!(changed, Ok(false)), Ordering::Relaxed);
+    IS_NEW.fetch_or(matches!(changed, Ok(false)), Ordering::Relaxed);
 }
 
 /// Handles the event `import`.

@@ -62,7 +62,8 @@ pub fn extension_directory(py: Python<'_>) -> PyResult<PathBuf> {
     let mut path: PathBuf = sys.attr("base_exec_prefix")?.extract()?;
     path.push(sys.attr("platlibdir")?.extract::<PathBuf>()?);
     let version = py.version_info();
-    path.push(format!("python{}.{}", version.major, version.minor));
+    let threads = if cfg!(Py_GIL_DISABLED) { "t" } else { "" };
+    path.push(format!("python{}.{}{threads}", version.major, version.minor));
     path.push("lib-dynload");
     Ok(path)
 }

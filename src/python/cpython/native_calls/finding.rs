@@ -10,72 +10,52 @@ use pyo3::types::{PyDict, PyModule, PyType};
 use super::foreign::is_foreign;
 use super::{functions, instances, types};
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::{layout, objects};
+use crate::python::cpython::{collector, layout, objects};
 
 /// Routes the calls of all native code of others that can be found.
 pub fn find_all(py: Python<'_>) -> PyResult<()> {
-    find_classes(py)?;
-    collected::each(py)?;
+    let mut found = classes(py)?;
+    #[cfg(Py_3_12)]
+    collector::each(py, find);
+    #[cfg(not(Py_3_12))]
+    for object in calling::import(py, "gc")?.invoke_method0("get_objects")?.iterate()? {
+        find(object?.as_borrowed());
+    }
     // Some objects are none of the collector's, such as functions of numpy.
     let modules = calling::import(py, "sys")?.attr("modules")?;
     for module in modules.cast::<PyDict>().iter().flat_map(|all| all.values()) {
         if let Ok(module) = module.cast::<PyModule>() {
-            find_in(module);
+            found.extend(of_module(module));
         }
     }
+    find_each(py, &found);
     Ok(())
 }
 
-/// All objects of the garbage collector.
-#[cfg(Py_3_12)]
-mod collected {
-    use std::ffi::{c_int, c_void};
-
-    use pyo3::ffi::PyObject;
-    use pyo3::prelude::*;
-
-    unsafe extern "C" {
-        /// <https://docs.python.org/3/c-api/gcsupport.html#c.PyUnstable_GC_VisitObjects>
-        fn PyUnstable_GC_VisitObjects(
-            callback: unsafe extern "C" fn(*mut PyObject, *mut c_void) -> c_int,
-            arg: *mut c_void,
-        );
-    }
-
-    #[expect(clippy::unnecessary_wraps, reason = "what it is before Python 3.12")]
-    pub fn each(_py: Python<'_>) -> PyResult<()> {
-        // SAFETY: the function is of the type; it makes and frees no object.
-        unsafe { PyUnstable_GC_VisitObjects(visit, std::ptr::null_mut()) };
-        Ok(())
-    }
-
-    /// # Safety
-    /// Called by CPython with objects that are alive.
-    unsafe extern "C" fn visit(object: *mut PyObject, _arg: *mut c_void) -> c_int {
-        // SAFETY: by the caller; the collector runs on an attached thread.
-        unsafe { super::find(Borrowed::from_ptr(Python::assume_attached(), object)) };
-        1
-    }
+/// Routes the calls of what a module has that was just loaded.
+pub fn find_in(module: &Bound<'_, PyModule>) {
+    find_each(module.py(), &of_module(module));
 }
 
-#[cfg(not(Py_3_12))]
-mod collected {
-    use pyo3::prelude::*;
-
-    use crate::python::cpython::calling::{self, Calling};
-
-    pub fn each(py: Python<'_>) -> PyResult<()> {
-        for object in calling::import(py, "gc")?.invoke_method0("get_objects")?.iterate()? {
-            super::find(object?.as_borrowed());
+/// Routes the calls of these, while nobody calls them.
+fn find_each(py: Python<'_>, found: &[Bound<'_, PyAny>]) {
+    collector::alone(py, || {
+        for object in found {
+            find(object.as_borrowed());
         }
-        Ok(())
-    }
+    });
 }
 
-/// Routes the calls of one object.
+/// Routes the calls of one object: of a class those of itself and of its objects.
 fn find(object: Borrowed<'_, '_, PyAny>) {
     let class = object.get_type_ptr();
-    if class == &raw mut ffi::PyCFunction_Type || class == &raw mut ffi::PyCMethod_Type {
+    if layout::is_class(object) {
+        // SAFETY: it is one, and is alive.
+        unsafe {
+            types::route_metaclass(object.as_ptr().cast());
+            instances::route_class(object.as_ptr().cast());
+        }
+    } else if class == &raw mut ffi::PyCFunction_Type || class == &raw mut ffi::PyCMethod_Type {
         functions::route_function(object);
     } else if class == &raw mut ffi::PyMethodDescr_Type
         || class == &raw mut ffi::PyClassMethodDescr_Type
@@ -90,45 +70,41 @@ fn find(object: Borrowed<'_, '_, PyAny>) {
     }
 }
 
-/// Routes the calls of all classes, and of what they have.
-fn find_classes(py: Python<'_>) -> PyResult<()> {
+/// All classes, and what they have.
+fn classes(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
     let of = py.get_type::<PyType>().attr("__subclasses__")?;
     let (mut seen, mut classes) = (AHashSet::new(), vec![py.get_type::<PyAny>()]);
+    let mut found = Vec::new();
     while let Some(class) = classes.pop() {
         if seen.insert(class.as_ptr() as usize) {
-            find_of_class(&class);
             for subclass in of.invoke1((&class,))?.iterate()? {
                 classes.extend(subclass?.cast_into::<PyType>());
             }
+            found.extend(of_class(&class));
         }
     }
-    Ok(())
+    Ok(found)
 }
 
-fn find_of_class(class: &Bound<'_, PyType>) {
-    // SAFETY: the class is alive.
-    unsafe {
-        types::route_metaclass(class.as_type_ptr());
-        instances::route_class(class.as_type_ptr());
-    }
-    for (_, value) in objects::dictionary(class).iter().flatten() {
-        find(value.as_borrowed());
-    }
+/// A class, and what it has.
+fn of_class<'py>(class: &Bound<'py, PyType>) -> Vec<Bound<'py, PyAny>> {
+    let own = objects::dictionary(class).into_iter().flat_map(|own| own.values());
+    std::iter::once(class.clone().into_any()).chain(own).collect()
 }
 
-/// Routes the calls of what a module has that was just loaded.
-pub fn find_in(module: &Bound<'_, PyModule>) {
-    for (_, value) in module.dict() {
+/// What a module has, its classes have, and the modules in it.
+fn of_module<'py>(module: &Bound<'py, PyModule>) -> Vec<Bound<'py, PyAny>> {
+    let mut found = Vec::new();
+    for value in module.dict().values() {
         if let Ok(class) = value.cast::<PyType>() {
-            find_of_class(class);
+            found.extend(of_class(class));
         } else if let Ok(inner) = value.cast::<PyModule>() {
-            for (_, value) in inner.dict() {
-                find(value.as_borrowed());
-            }
+            found.extend(inner.dict().values());
         } else {
-            find(value.as_borrowed());
+            found.push(value);
         }
     }
+    found
 }
 
 /// Routes the calls of what a native call returns.
@@ -142,14 +118,28 @@ pub(super) unsafe fn made(py: Python<'_>, object: *mut PyObject) {
         if object.is_null() {
             return;
         }
-        let class = ffi::Py_TYPE(object);
-        if (*class).tp_flags & CALLED == 0 {
+        if ffi::PyType_HasFeature(ffi::Py_TYPE(object), CALLED) == 0 {
             return;
         }
         match ffi::PyType_Check(object) {
-            0 => find(Borrowed::from_ptr(py, object)),
+            0 if is_known(object) => {}
+            0 => collector::alone(py, || find(Borrowed::from_ptr(py, object))),
             _ => made_class(py, object.cast()),
         }
+    }
+}
+
+/// Returns whether a callable is one of Python code, or a function whose calls are routed here.
+///
+/// # Safety
+/// The object is alive.
+#[inline]
+unsafe fn is_known(object: *mut PyObject) -> bool {
+    // SAFETY: by the caller; the layout is read for the type that has it.
+    unsafe {
+        let class = ffi::Py_TYPE(object);
+        class == &raw mut ffi::PyFunction_Type
+            || class == &raw mut ffi::PyCFunction_Type && functions::is_routed_function(object)
     }
 }
 
@@ -166,7 +156,7 @@ unsafe fn made_class(py: Python<'_>, class: *mut PyTypeObject) {
         ];
         if functions.into_iter().flatten().any(is_foreign) {
             let class = Bound::from_borrowed_ptr(py, class.cast());
-            find_of_class(&class.cast_into_unchecked());
+            find_each(py, &of_class(&class.cast_into_unchecked()));
         }
     }
 }

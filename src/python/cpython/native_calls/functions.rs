@@ -66,7 +66,19 @@ fn entry(own: &PyMethodDef, convention: Convention, is_method: bool) -> &'static
     new
 }
 
-/// Routes the calls of a native function here, if its code is foreign.
+/// Returns whether the calls of a native function come through here.
+///
+/// # Safety
+/// It is a native function, and is alive.
+#[inline]
+pub(super) unsafe fn is_routed_function(object: *mut PyObject) -> bool {
+    // SAFETY: by the caller.
+    let own = unsafe { (*object.cast::<NativeFunction>()).vectorcall };
+    HOOKS.get().is_some_and(|hooks| own.is_some_and(|own| own as usize == hooks.function as usize))
+}
+
+/// Routes the calls of a native function here, if its code is foreign. No other thread calls it
+/// meanwhile.
 pub(super) fn route_function(object: Borrowed<'_, '_, PyAny>) {
     let Some(function) = Builtin::cast(&object) else {
         return;
@@ -83,9 +95,7 @@ pub(super) fn route_function(object: Borrowed<'_, '_, PyAny>) {
             }
             false => function.function() as usize,
         };
-        if (*raw).vectorcall.is_some_and(|own| own as usize == hooks.function as usize)
-            || !is_foreign(code)
-        {
+        if is_routed_function(object.as_ptr()) || !is_foreign(code) {
             return;
         }
         let Some(convention) = function.convention() else {
@@ -97,7 +107,8 @@ pub(super) fn route_function(object: Borrowed<'_, '_, PyAny>) {
     }
 }
 
-/// Routes the calls of a method of a class here, and those of functions that are bound from it.
+/// Routes the calls of a method of a class here, and those of functions that are bound from it. No other
+/// thread calls it meanwhile.
 pub(super) fn route_method(object: Borrowed<'_, '_, PyAny>) {
     let Some(hooks) = HOOKS.get() else {
         return;

@@ -14,7 +14,7 @@ mod types;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
@@ -58,8 +58,8 @@ pub trait NativeCalls: 'static {
     fn ended(py: Python<'_>) -> bool;
 }
 
-/// True while somebody watches.
-static WATCHED: AtomicBool = AtomicBool::new(false);
+/// The number of those who watch.
+static WATCHERS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     /// The frame of the Python code whose call of native code is being made, with a reference to it.
@@ -67,8 +67,18 @@ thread_local! {
     static INSIDE: Cell<*mut PyObject> = const { Cell::new(ptr::null_mut()) };
 }
 
-pub fn watch(on: bool) {
-    WATCHED.store(on, Ordering::Relaxed);
+/// Watches for one more.
+pub fn watch() {
+    WATCHERS.fetch_add(1, Ordering::Relaxed);
+}
+
+pub fn stop_watching() {
+    WATCHERS.fetch_sub(1, Ordering::Relaxed);
+}
+
+#[inline(always)]
+pub fn is_watched() -> bool {
+    WATCHERS.load(Ordering::Relaxed) != 0
 }
 
 /// The functions that the calls are routed to.
@@ -108,7 +118,7 @@ unsafe fn around<W: NativeCalls>(
     first: *mut PyObject,
     make: impl FnOnce() -> *mut PyObject,
 ) -> *mut PyObject {
-    if !WATCHED.load(Ordering::Relaxed) {
+    if !is_watched() {
         return make();
     }
     // SAFETY: the thread is attached; the frame is borrowed from the running one, or null.

@@ -3,14 +3,13 @@
 
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 
 use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
 use super::functions::route_bound;
-use super::{NativeCalls, WATCHED, around};
+use super::{NativeCalls, around, is_watched};
 use crate::python::cpython::arguments::{WithKeywords, typed};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
@@ -116,7 +115,7 @@ macro_rules! called {
                 // live for the call.
                 unsafe {
                     let make = || (own.$name)(callable, args, kwargs);
-                    if !WATCHED.load(Ordering::Relaxed)
+                    if !is_watched()
                         || W::is_quiet(Borrowed::from_ptr(Python::assume_attached(), callable))
                     {
                         return make();
