@@ -6,6 +6,7 @@ SHELL := /bin/sh
 VERSIONS := 3.10 3.11 3.12 3.13 3.14 3.15
 # All tests run on these. On the others run those that depend on the version.
 WHOLE := 3.10 3.13 3.15
+FREE_THREADED := 3.14t 3.15t
 MONITORING_VERSIONS := 3.12 3.13 3.14 3.15
 # Runs a command where Pythons are that this machine lacks; see scripts/test-version.
 export NEWER_PYTHON ?= $(abspath $(wildcard ../shared/tools/newer-python))
@@ -110,6 +111,10 @@ test-all: $(VERSIONS:%=test-%) ## Install and test on each Python from 3.10 to 3
 .PHONY: $(VERSIONS:%=test-%)
 $(VERSIONS:%=test-%): test-%:
 	scripts/test-version $* $(if $(QUICK),quick,$(if $(filter $*,$(WHOLE)),tests,version))
+
+.PHONY: $(FREE_THREADED:%=test-%)
+$(FREE_THREADED:%=test-%): test-%: ## Run the tests of guards on a free-threaded build, with the lock off, TIMES times
+	scripts/test-version $* threads
 
 .PHONY: $(VERSIONS:%=install-%)
 $(VERSIONS:%=install-%): install-%:

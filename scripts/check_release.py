@@ -14,7 +14,7 @@ from email import message_from_bytes
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PYTHONS = ["cp310", "cp311", "cp312", "cp313", "cp314", "cp315"]
+PYTHONS = ["cp310", "cp311", "cp312", "cp313", "cp314", "cp314t", "cp315", "cp315t"]
 PLATFORMS = [
     f"{libc}_{machine}" for libc in ("manylinux", "musllinux") for machine in ("x86_64", "aarch64")
 ]
@@ -61,7 +61,8 @@ def absent(files: list[Path]) -> list[str]:
     for python in PYTHONS:
         for platform in PLATFORMS:
             libc, machine = platform.split("_", 1)
-            wanted = re.compile(rf"-{python}-{python}-{libc}_[\d_]+_{machine}\b.*\.whl$")
+            tags = f"{python.rstrip('t')}-{python}-{libc}"
+            wanted = re.compile(rf"-{tags}_[\d_]+_{machine}\b.*\.whl$")
             if not any(map(wanted.search, names)):
                 found.append(f"no wheel for {python} on {platform}")
     if not any(name.endswith(".tar.gz") for name in names):
