@@ -76,6 +76,7 @@ def test_each_native_call_can_be_denied(workload, tmp_path):
 def test_a_denial_in_code_of_the_user_is_raised_where_it_is():
     """Also below a native function whose own code cannot stand an exception."""
     need("pandas")
+    need("orjson")
     code = """
         import orjson, pandas as pd
         from fastaudit_rs import mk_audit
@@ -97,6 +98,7 @@ def test_a_denial_in_code_of_the_user_is_raised_where_it_is():
 
 def test_references_are_in_order_afterwards(tmp_path):
     """CPython's debug allocator, and its checks of what is freed, see nothing wrong."""
+    need("orjson")
     inject("orjson_default", tmp_path, development=True)
     inject("numpy_arrays", tmp_path, development=True)
 
@@ -110,5 +112,6 @@ def test_references_are_in_order_afterwards(tmp_path):
     ],
 )
 def test_what_would_go_wrong_is_seen(workload, message, tmp_path):
+    need("orjson")
     with pytest.raises(pytest.fail.Exception, match=rf"(?s){message}"):
         inject(workload, tmp_path, patience=20 if workload != "hang" else 4)

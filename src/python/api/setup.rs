@@ -181,20 +181,21 @@ fn restore_all(py: Python<'_>) {
         return;
     };
     let mut gone = Vec::new();
-    for sealed in all {
-        let class = sealed.class.bind(py);
-        let Some(dictionary) = dictionary(class) else {
-            continue;
-        };
-        // Objects that are taken out are freed last: that may run Python code.
-        gone.extend(items(&dictionary));
-        dictionary.clear();
-        for (name, value) in &sealed.attributes {
-            // Without memory for it a `with` statement finds no method, and does not go on.
-            let _ = dictionary.set_item(name, value);
+    watched::restore(|| {
+        for sealed in all {
+            let class = sealed.class.bind(py);
+            let Some(dictionary) = dictionary(class) else {
+                continue;
+            };
+            // Objects that are taken out are freed last: that may run Python code.
+            gone.extend(items(&dictionary));
+            dictionary.clear();
+            for (name, value) in &sealed.attributes {
+                // Without memory for it a `with` statement finds no method, and does not go on.
+                let _ = dictionary.set_item(name, value);
+            }
+            objects::make_concrete(class);
         }
-        objects::make_concrete(class);
-    }
-    watched::note_restored();
+    });
     drop(gone);
 }

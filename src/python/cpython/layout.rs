@@ -4,7 +4,7 @@
 use std::ptr;
 #[cfg(not(Py_3_11))]
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
@@ -252,8 +252,9 @@ unsafe fn version(class: *mut PyTypeObject) -> u64 {
     if VERSIONS_REPEAT.load(Ordering::Relaxed) {
         return 0;
     }
-    // SAFETY: by the caller.
-    unsafe { u64::from((*class).tp_version_tag) }
+    // SAFETY: by the caller. Other threads write the field at once, if they do.
+    let tag = unsafe { AtomicU32::from_ptr(&raw mut (*class).tp_version_tag) };
+    u64::from(tag.load(Ordering::Relaxed))
 }
 
 /// The versions of a class and of its metaclass, as one number; 0 if either has none. The version

@@ -212,6 +212,7 @@ fn change_flags(class: &Bound<'_, PyType>, keeps: c_ulong, adds: c_ulong) {
 /// Changes of dictionaries, as CPython tells them.
 #[cfg(Py_3_12)]
 pub mod watched {
+    use std::cell::Cell;
     use std::ffi::c_int;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -229,13 +230,17 @@ pub mod watched {
 
     static HAS_CHANGED: AtomicBool = AtomicBool::new(false);
 
+    thread_local! {
+        static RESTORES: Cell<bool> = const { Cell::new(false) };
+    }
+
     unsafe extern "C" fn note(
         _event: c_int,
         _dictionary: *mut PyObject,
         _key: *mut PyObject,
         _value: *mut PyObject,
     ) -> c_int {
-        HAS_CHANGED.store(true, Ordering::Relaxed);
+        HAS_CHANGED.fetch_or(!RESTORES.get(), Ordering::Relaxed);
         0
     }
 
@@ -257,8 +262,12 @@ pub mod watched {
         HAS_CHANGED.load(Ordering::Relaxed)
     }
 
-    pub fn note_restored() {
+    /// Undoes all changes by `restore`. Those that other threads make meanwhile are new ones.
+    pub fn restore(restore: impl FnOnce()) {
         HAS_CHANGED.store(false, Ordering::Relaxed);
+        RESTORES.set(true);
+        restore();
+        RESTORES.set(false);
     }
 }
 
@@ -299,7 +308,7 @@ pub mod watched {
             });
             watched.collect()
         });
-        note_restored();
+        restore(|| {});
         Ok(())
     }
 
@@ -310,7 +319,9 @@ pub mod watched {
         })
     }
 
-    pub fn note_restored() {
+    /// Undoes all changes by `restore`.
+    pub fn restore(restore: impl FnOnce()) {
+        restore();
         for watched in WATCHED.get().into_iter().flatten() {
             watched.version.store(watched.current(), Ordering::Relaxed);
         }

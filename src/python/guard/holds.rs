@@ -70,7 +70,7 @@ impl Drop for Hold {
 fn route_callees(py: Python<'_>) -> PyResult<()> {
     let number = LOADED.load(Ordering::Acquire);
     if loaded::foreign() && LOOKED_FOR.load(Ordering::Acquire) < number {
-        native_calls::set_foreign_code(loaded::foreign_code(py)?);
+        look_for_code(py)?;
         while_raising(FINDS_OBJECTS, || native_calls::find_all(py))?;
         LOOKED_FOR.fetch_max(number, Ordering::Release);
     }
@@ -78,6 +78,15 @@ fn route_callees(py: Python<'_>) -> PyResult<()> {
         true => Ok(()),
         false => Err(errors::no_room_for_callees()),
     }
+}
+
+/// Notes where the code of others is. One thread at a time: what another found before stays no longer.
+fn look_for_code(py: Python<'_>) -> PyResult<()> {
+    static LOOKING: Mutex<()> = Mutex::new(());
+    let looking = lock(&LOOKING);
+    let found = loaded::foreign_code(py).map(native_calls::set_foreign_code);
+    drop(looking);
+    found
 }
 
 /// The number of guards that have calls watched.
@@ -124,7 +133,9 @@ fn is_remembered(set: u64) -> bool {
 /// Begins to watch if the event says that the first native code from outside the standard library
 /// loads.
 pub fn native_code_loads(event: &[u8], args: &Bound<'_, PyTuple>) -> PyResult<()> {
-    match loaded::take_note(event, args) {
+    let is_first = loaded::take_note(event, args);
+    // Another thread, which loaded the first, may not have begun yet.
+    match is_first || monitoring::is_late() {
         true => monitoring::native_code_loads(args.py()),
         false => Ok(()),
     }
@@ -134,7 +145,7 @@ pub fn native_code_loads(event: &[u8], args: &Bound<'_, PyTuple>) -> PyResult<()
 pub fn native_code_loaded(module: &Bound<'_, PyModule>) -> PyResult<()> {
     LOADED.fetch_add(1, Ordering::Release);
     if native_calls::is_watched() {
-        native_calls::set_foreign_code(loaded::foreign_code(module.py())?);
+        look_for_code(module.py())?;
         native_calls::find_in(module);
     }
     Ok(())

@@ -42,6 +42,10 @@ pub mod monitoring {
         false
     }
 
+    pub fn is_late() -> bool {
+        false
+    }
+
     pub fn native_code_loads(_py: Python<'_>) -> PyResult<()> {
         Ok(())
     }

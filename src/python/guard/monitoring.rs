@@ -306,6 +306,11 @@ pub fn switches_off() -> bool {
     off
 }
 
+/// Returns whether there is native code to watch, and the events are off.
+pub fn is_late() -> bool {
+    loaded::foreign() && holds() != 0 && !ON.load(Ordering::Relaxed)
+}
+
 /// Watches calls from now on: the first native code that is no standard library's will be loaded.
 pub fn native_code_loads(py: Python<'_>) -> PyResult<()> {
     if HOLDS.load(Ordering::Relaxed) == 0 {

@@ -29,8 +29,9 @@ pub fn any_tool() -> bool {
 /// Notes that there is one. Events are looked at more closely from then on, as under guards that restrict
 /// more: without a tool nothing is asked for it.
 pub fn note_tool() {
-    if !ANY_TOOL.swap(true, Ordering::Relaxed) {
+    if !any_tool() {
         restrict_more();
+        ANY_TOOL.store(true, Ordering::Relaxed);
     }
 }
 
