@@ -12,10 +12,15 @@
 
 #![deny(unsafe_code)]
 
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[cfg(all(
+    feature = "python",
+    not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))
+))]
 compile_error!("fastaudit_rs supports Linux on x86-64 and aarch64");
 
+#[cfg(target_os = "linux")]
 pub mod kernel;
+#[cfg(target_os = "linux")]
 pub mod native;
 pub mod policy;
 #[cfg(feature = "python")]

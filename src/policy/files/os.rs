@@ -143,12 +143,18 @@ fn read_odd_link(path: &[u8]) -> rustix::io::Result<Vec<u8>> {
 }
 
 fn open_odd(path: &[u8], follow: OFlags) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC | follow;
+    let flags = NO_ACCESS | OFlags::CLOEXEC | follow;
     rustix::fs::open(path, flags, Mode::empty())
 }
 
+#[cfg(target_os = "linux")]
+const NO_ACCESS: OFlags = OFlags::PATH;
+#[cfg(not(target_os = "linux"))]
+const NO_ACCESS: OFlags = OFlags::RDONLY;
+
 /// Opens the path, for no access at all, by openat2(2) with `RESOLVE_NO_SYMLINKS`: one system
 /// call in place of one for each component.
+#[cfg(target_os = "linux")]
 fn openat2(path: &[u8]) -> Passes {
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -160,7 +166,7 @@ fn openat2(path: &[u8]) -> Passes {
     if REFUSED.load(Ordering::Relaxed) {
         return Passes::Unknown;
     }
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let flags = NO_ACCESS | OFlags::CLOEXEC;
     let opened = rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
     match opened {
         Ok(_) => Passes::Whole,
@@ -174,6 +180,12 @@ fn openat2(path: &[u8]) -> Passes {
         // components must be looked at one by one.
         Err(_) => Passes::Unknown,
     }
+}
+
+/// Other systems have no such call.
+#[cfg(not(target_os = "linux"))]
+fn openat2(_: &[u8]) -> Passes {
+    Passes::Unknown
 }
 
 fn has_overlong_component(path: &[u8]) -> bool {
