@@ -174,7 +174,7 @@ foreign-programs: ## Run the solutions of benchmarks of programs bare and under 
 	.venvs/benchmarks/bin/python scripts/foreign_programs.py --install --publish $(if $(DATA),--data $(DATA))
 
 .PHONY: external
-external: ## Run RedCode-Exec's programs and SandboxEval's tests bare and under guards, show it in docs/comparison.md, and fail where an act is not stopped (needs root)
+external: ## Run RedCode-Exec's, SandboxEval's and HumanEval's programs under guards and peers, show it in docs/comparison.md, and fail where an act is not stopped (needs root)
 	scripts/make-venv "$$(scripts/find-python --best)" .venvs/external install sandbox secrets
 	.venvs/external/bin/python scripts/external.py --install --publish $(if $(DATA),--data $(DATA))
 
