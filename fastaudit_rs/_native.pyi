@@ -422,6 +422,19 @@ class _Child:
         Returns its number, in the copy 0; `OSError` if it cannot be copied.
         """
 
+    def copy_ahead(self, channel: int) -> tuple[int, int]:
+        """Copy the process before the `host` of `copy` is known: the copy waits for that first.
+
+        Returns its number and the descriptor by which it is handed over; in the copy 0 and -1. The
+        copy ends when that is closed. `OSError` if the process cannot be copied.
+        """
+
+    def hand(self, connection: int, host: int) -> None:
+        """Give a copy that was made ahead its `host`, by the descriptor that `copy_ahead` returned.
+
+        `OSError` if the copy has ended.
+        """
+
     def end(self, status: int) -> NoReturn:
         """End the process without finalising the interpreter."""
 

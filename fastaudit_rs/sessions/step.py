@@ -63,6 +63,10 @@ class Loop:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    def __bool__(self) -> bool:
+        """True if there is one, whose tasks may go on between steps."""
+        return self._loop is not None and not self._loop.is_closed()
+
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end, and the tasks that steps have started meanwhile."""
         loop = self._loop
@@ -279,6 +283,12 @@ def _compiled(code: str, name: str) -> list[CodeType]:
         flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
         wanted=lambda last: not _ends_in_semicolon(code, last),
     )
+
+
+def rehearse() -> None:
+    """Compile and run some code, as each step does, without effect."""
+    for part in _compiled("None", "<rehearsal>"):
+        eval(part, {})
 
 
 async def awaited(parts: list[CodeType], namespace: dict[str, Any]) -> object:

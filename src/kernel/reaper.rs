@@ -5,12 +5,18 @@
 //! open(2) any more.
 
 use std::fs::File;
-use std::os::fd::BorrowedFd;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, pread};
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair,
+};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, pidfd_open,
     set_child_subreaper, set_parent_process_death_signal, wait,
@@ -111,14 +117,51 @@ pub fn is_over(connection: BorrowedFd<'_>) -> bool {
 
 // It reads nothing: in a sandbox the host would be asked about recv(2).
 pub fn wait_to_go_on(connection: BorrowedFd<'_>) -> bool {
+    events(connection) == PollFlags::IN
+}
+
+/// Waits until there is something to read, or the other end is gone.
+fn events(connection: BorrowedFd<'_>) -> PollFlags {
     loop {
         let mut watched = [PollFd::from_borrowed_fd(connection, PollFlags::IN)];
         match poll(&mut watched, None) {
-            Ok(_) => return watched[0].revents() == PollFlags::IN,
+            Ok(_) => return watched[0].revents(),
             Err(Errno::INTR) => {}
-            Err(_) => return false,
+            Err(_) => return PollFlags::ERR,
         }
     }
+}
+
+/// A connection between a process and a copy of it, which programs do not inherit.
+pub fn connection() -> Result<(OwnedFd, OwnedFd), Errno> {
+    socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+}
+
+/// Hands a descriptor over.
+pub fn hand(connection: BorrowedFd<'_>, handed: BorrowedFd<'_>) -> Result<(), Errno> {
+    let handed = [handed];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    beside.push(SendAncillaryMessage::ScmRights(&handed));
+    sendmsg(connection, &[IoSlice::new(b"0")], &mut beside, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Waits for a descriptor that is handed over; `None` if the other end is gone.
+pub fn received(connection: BorrowedFd<'_>) -> Option<OwnedFd> {
+    // The other end is closed once it has been handed over.
+    if !events(connection).contains(PollFlags::IN) {
+        return None;
+    }
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let into = &mut [IoSliceMut::new(&mut byte)];
+    recvmsg(connection, into, &mut beside, RecvFlags::CMSG_CLOEXEC).ok()?;
+    beside.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut handed) => handed.next(),
+        _ => None,
+    })
 }
 
 /// Returns true if a child has ended, and not the connection has something to say.

@@ -4,8 +4,10 @@ import asyncio
 import gc
 import inspect
 import os
+import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from sandboxes import LOOSE, gone, of, running
@@ -166,6 +168,51 @@ class TestUndo:
         before = session.run("n").value
         time.sleep(0.2)
         assert session.run("n").value > before
+
+    @pytest.mark.parametrize(
+        "start",
+        [
+            """
+            import threading, time
+            n = 0
+            def count():
+                while True: globals()["n"] += 1; time.sleep(0.01)
+            threading.Thread(target=count, daemon=True).start()
+            """,
+            """
+            import asyncio
+            n = 0
+            async def count():
+                while True: globals()["n"] += 1; await asyncio.sleep(0.01)
+            task = asyncio.create_task(count())
+            """,
+        ],
+        ids=["thread", "task"],
+    )
+    def test_it_keeps_what_went_on_between_steps(self, session, start):
+        session.run("first = 1")
+        assert session.run(inspect.cleandoc(start)).success
+        before = session.run("n").value
+        time.sleep(0.3)
+        session.run("second = 2")
+        session.undo()
+        assert session.run("n").value > before + 5
+        assert "second" not in session.names
+
+    def test_where_the_copies_that_wait_were_killed(self, session):
+        process = session.run("import os; x = 1; os.getpid()").value
+        session.run("x = 2")
+        children = Path(f"/proc/{process}/task/{process}/children")
+        # One is from before the last step, and one for the next.
+        assert until(lambda: len(children.read_text().split()) == 2)
+        killed = [int(child) for child in children.read_text().split()]
+        for child in killed:
+            os.kill(child, signal.SIGKILL)
+        states = [Path(f"/proc/{child}/stat") for child in killed]
+        assert until(lambda: all(b") Z " in state.read_bytes() for state in states))
+        session.run("x = 3")
+        session.undo()
+        assert session.get("x") == 2
 
 
 class TestEnds:

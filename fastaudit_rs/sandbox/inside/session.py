@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -12,11 +13,11 @@ from ... import AuditDenied, AuditLog, Policy
 from ..._native import _Child
 from ...results import Error
 from ...sessions import step
-from ...sessions.forms import message
+from ...sessions.forms import LENGTH, message
 from ...sessions.shown import Shown
 from ...sessions.stdin import reader
 from ...sessions.values import pack, unpack
-from ..wire import DENIALS, Command, Job
+from ..wire import DENIALS, Command, Job, decode, encode
 from .channel import HostChannel, Message
 from .command import start
 from .tools import HostTool, asking
@@ -47,6 +48,7 @@ def serve(
     with contextlib.suppress(EOFError, OSError):
         while channel.is_here:
             with contextlib.suppress(KeyboardInterrupt):
+                session.copy_ahead()
                 session.go_on()
                 if channel.is_here:
                     session.obey(channel.command())
@@ -83,6 +85,10 @@ class _Steps:
         self.log: AuditLog | None = None
         #: The copies of this process that nobody has waited for.
         self._copies: set[int] = set()
+        #: True if the last step was copied before it ran.
+        self._are_copied = False
+        #: The copy for the next step, if it is made: its number, and what hands it its connection.
+        self._ahead: tuple[int, int] | None = None
 
     def tell(self, denied: AuditDenied) -> None:
         self._denials += 1
@@ -106,6 +112,7 @@ class _Steps:
         number = head["number"]
         if head["kind"] == "step":
             # The place that it goes on from, if the host wants to go back.
+            self._are_copied = bool(descriptors)
             if descriptors and not self._copied(descriptors[0], number):
                 return
             self._step(head, body, number)
@@ -124,23 +131,75 @@ class _Steps:
         else:
             self._channel.send("answer", number=number)
 
+    def copy_ahead(self) -> None:
+        """Make the copy for the next step while the session is idle: a step need not wait for it.
+
+        Not where something may change what a step finds: threads, and tasks of an event loop.
+        """
+        is_idle = self._ahead is None and threading.active_count() == 1 and not self._steps.loop
+        if not (self._are_copied and is_idle and self._channel.is_here):
+            return
+        self._before_copy()
+        try:
+            process, connection = self._child.copy_ahead(self._channel.fileno())
+        except OSError:
+            # Another time, or before the step.
+            return
+        if process == 0:
+            self._begin_anew()
+        else:
+            self._copies.add(process)
+            self._ahead = process, connection
+            self._rehearse()
+
+    @staticmethod
+    def _rehearse() -> None:
+        """Write to the memory that each step writes to: the kernel copies its pages meanwhile."""
+        parts = encode("step", number=0, tools=[], given=[], stdin=None, code=0, command=None)
+        decode(b"".join(parts)[LENGTH.size :])
+        step.rehearse()
+        encode("done", pack([]), number=0, error=asdict(Error("", "")), ran=(time.monotonic(), 0))
+
+    def _handed(self, host: int) -> int:
+        """Hand the copy that was made ahead its connection to the host; 0 if there is none."""
+        if self._ahead is None:
+            return 0
+        (process, connection), self._ahead = self._ahead, None
+        try:
+            self._child.hand(connection, host)
+        except OSError:
+            # It has ended.
+            process = 0
+        os.close(connection)
+        return process
+
     def _copied(self, host: int, number: int) -> bool:
         """Make a copy that waits. False in the copy, as it goes on."""
-        _flush()
-        self._forget_ended()
-        try:
-            process = self._child.copy(self._channel.fileno(), host)
-        except OSError:
-            process = -1
-        os.close(host)
+        process = self._handed(host)
         if process == 0:
-            self._channel.begin_anew()
-            self._copies.clear()
-            return False
+            self._before_copy()
+            try:
+                process = self._child.copy(self._channel.fileno(), host)
+            except OSError:
+                process = -1
+            if process == 0:
+                os.close(host)
+                self._begin_anew()
+                return False
+        os.close(host)
         if process > 0:
             self._copies.add(process)
         self._channel.send("copied", process=process, number=number)
         return True
+
+    def _before_copy(self) -> None:
+        _flush()
+        self._forget_ended()
+
+    def _begin_anew(self) -> None:
+        """Go on as a copy."""
+        self._channel.begin_anew()
+        self._copies.clear()
 
     def _forget_ended(self) -> None:
         """Wait for the copies that have ended: the kernel keeps their numbers until then."""

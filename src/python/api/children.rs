@@ -1,6 +1,6 @@
 //! The processes of a sandbox: one that waits for work, and its children, each used once.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -115,6 +115,27 @@ fn with_descriptor<R>(host: i32, call: impl FnOnce(BorrowedFd<'_>) -> R) -> PyRe
         .ok_or_else(|| PyValueError::new_err("host must be a file descriptor"))
 }
 
+/// Copies the process; the copy goes on if that is to be, or ends.
+fn copied(py: Python<'_>, channel: i32, goes_on: impl FnOnce() -> bool) -> PyResult<i32> {
+    if channel < 0 {
+        return Err(PyValueError::new_err("channel must be a file descriptor"));
+    }
+    let copied = process::fork(py, || {
+        if !goes_on() {
+            process::end_at_once(0, false);
+        }
+        process::note_in_place();
+    });
+    Ok(copied?)
+}
+
+/// Makes the connection to the host the channel, and waits until something comes from there.
+fn goes_on(channel: i32, host: BorrowedFd<'_>) -> bool {
+    process::replace_descriptor(channel, host, FdFlags::empty()).is_ok()
+        && process::with_descriptor(channel, reaper::wait_to_go_on) == Some(true)
+        && set_parent_process_death_signal(Some(Signal::KILL)).is_ok()
+}
+
 fn refused(error: seccompiler::Error) -> PyErr {
     PyOSError::new_err(format!("the filter of system calls: {error}"))
 }
@@ -137,23 +158,31 @@ impl Child {
     #[doc = doc!("_Child.copy")]
     #[expect(clippy::unused_self, reason = "only who made it may")]
     fn copy(&self, py: Python<'_>, channel: i32, host: i32) -> PyResult<i32> {
-        let take =
-            |host: BorrowedFd<'_>| process::replace_descriptor(channel, host, FdFlags::empty());
-        let wait = reaper::wait_to_go_on;
         with_descriptor(host, |_| ())?;
-        if channel < 0 {
-            return Err(PyValueError::new_err("channel must be a file descriptor"));
-        }
-        let copied = process::fork(py, || {
-            let goes_on = matches!(process::with_descriptor(host, take), Some(Ok(())))
-                && process::with_descriptor(channel, wait) == Some(true)
-                && set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
-            if !goes_on {
-                process::end_at_once(0, false);
-            }
-            process::note_in_place();
-        });
-        Ok(copied?)
+        copied(py, channel, || {
+            let goes_on = |host: BorrowedFd<'_>| goes_on(channel, host);
+            process::with_descriptor(host, goes_on) == Some(true)
+        })
+    }
+
+    #[doc = doc!("_Child.copy_ahead")]
+    #[expect(clippy::unused_self, reason = "only who made it may")]
+    fn copy_ahead(&self, py: Python<'_>, channel: i32) -> PyResult<(i32, i32)> {
+        let (own, other) = reaper::connection().map_err(errors::of_system)?;
+        let mut own = Some(own);
+        let copy = copied(py, channel, || {
+            // It waits for the end of this one too.
+            own = None;
+            reaper::received(other.as_fd()).is_some_and(|host| goes_on(channel, host.as_fd()))
+        })?;
+        Ok((copy, own.map_or(-1, IntoRawFd::into_raw_fd)))
+    }
+
+    #[doc = doc!("_Child.hand")]
+    #[expect(clippy::unused_self, reason = "only who made it may")]
+    fn hand(&self, connection: i32, host: i32) -> PyResult<()> {
+        let hand = |own: BorrowedFd<'_>| with_descriptor(host, |host| reaper::hand(own, host));
+        with_descriptor(connection, hand)??.map_err(errors::of_system)
     }
 
     // Functions that C code has registered (`atexit(3)`) free memory that the kernel frees faster.
