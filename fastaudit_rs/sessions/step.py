@@ -285,12 +285,6 @@ def _compiled(code: str, name: str) -> list[CodeType]:
     )
 
 
-def rehearse() -> None:
-    """Compile and run some code, as each step does, without effect."""
-    for part in _compiled("None", "<rehearsal>"):
-        eval(part, {})
-
-
 async def awaited(parts: list[CodeType], namespace: dict[str, Any]) -> object:
     """Run the parts of a step in its event loop, also those that await nothing."""
     result = None

@@ -13,11 +13,11 @@ from ... import AuditDenied, AuditLog, Policy
 from ..._native import _Child
 from ...results import Error
 from ...sessions import step
-from ...sessions.forms import LENGTH, message
+from ...sessions.forms import message
 from ...sessions.shown import Shown
 from ...sessions.stdin import reader
 from ...sessions.values import pack, unpack
-from ..wire import DENIALS, Command, Job, decode, encode
+from ..wire import DENIALS, Command, Job
 from .channel import HostChannel, Message
 from .command import start
 from .tools import HostTool, asking
@@ -150,15 +150,6 @@ class _Steps:
         else:
             self._copies.add(process)
             self._ahead = process, connection
-            self._rehearse()
-
-    @staticmethod
-    def _rehearse() -> None:
-        """Write to the memory that each step writes to: the kernel copies its pages meanwhile."""
-        parts = encode("step", number=0, tools=[], given=[], stdin=None, code=0, command=None)
-        decode(b"".join(parts)[LENGTH.size :])
-        step.rehearse()
-        encode("done", pack([]), number=0, error=asdict(Error("", "")), ran=(time.monotonic(), 0))
 
     def _handed(self, host: int) -> int:
         """Hand the copy that was made ahead its connection to the host; 0 if there is none."""
