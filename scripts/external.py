@@ -9,7 +9,7 @@ programs are ordinary: they should run.
     external.py                     all
     external.py --install           install what the programs need first
     external.py --publish           write the tables of docs/comparison.md anew
-    external.py --suite bash        only these: python, bash, sandboxeval, ordinary
+    external.py --suite bash        only these: python, bash, sandboxeval
     external.py --only py/10_       the programs with this in their name
 
 It takes an hour. It needs Linux, root, bash, curl and wget; other tools that are missing cost the
@@ -40,7 +40,7 @@ import redcode  # noqa: E402
 import sandboxeval  # noqa: E402
 import servers  # noqa: E402
 
-SUITES = ("python", "bash", "sandboxeval", "ordinary")
+SUITES = ("python", "bash", "sandboxeval")
 #: The group of programs that a guard should let run.
 ORDINARY = "ordinary programs that run"
 #: The programs that the page names; of more it has the number.
@@ -253,17 +253,15 @@ def counts(found: list[Found], arms: dict[str, tuple[str, ...]]) -> list[str]:
 def notes(found: list[Found], arms: dict[str, tuple[str, ...]], most: int) -> str:
     """What each guard of ours let through, stopped without a denial, or stopped though ordinary."""
     lines = []
+    harmful = [each for each in found if each.case.group not in ("", ORDINARY)]
+    ordinary = [each for each in found if each.case.group == ORDINARY and BARE in each.through]
     for arm in filter(is_ours, arms):
-        through = [each for each in found if arm in each.through]
-        undenied = [each for each in found if arm in each.undenied]
-        if found[0].case.group == ORDINARY:
-            stopped = [each for each in found if BARE in each.through and each not in through]
-            lines += [f"{arm} stops: {names(stopped, most)}."] if stopped else []
-            continue
+        stopped = [each for each in ordinary if arm not in each.through]
+        undenied = [each for each in harmful if arm in each.undenied]
+        through = [each for each in harmful if arm in each.through]
+        lines += [f"{arm} stops of the ordinary: {names(stopped, most)}."] if stopped else []
         lines.append(f"{arm} lets through: {names(through, most)}.")
         lines += [f"{arm} stops without a denial: {names(undenied, most)}."] if undenied else []
-    if without := sum(not each.case.group for each in found):
-        lines.append(f"{without} programs do nothing to the system, and are left out.")
     return "".join(f"- {line}\n" for line in lines)
 
 
@@ -291,12 +289,12 @@ def main() -> None:
         subprocess.run([*pip, "--no-deps", "--target", str(CONTRACT_AT), CONTRACT], check=True)
     if lacks := place.missing():
         sys.exit(f"external.py needs {'; '.join(lacks)}")
+    control = options.data or foreign_programs.CACHE
     data = options.data or redcode.fetch(ROOT / ".cache" / "external")
     suites = {
-        "python": (redcode_cases(data, "py"), python_arms()),
+        "python": (redcode_cases(data, "py") + ordinary_cases(control), python_arms()),
         "bash": (redcode_cases(data, "bash"), bash_arms()),
         "sandboxeval": (sandboxeval_cases(), python_arms()),
-        "ordinary": (ordinary_cases(options.data or foreign_programs.CACHE), python_arms()),
     }
     wrong = False
     with tempfile.TemporaryDirectory() as home:
