@@ -100,6 +100,9 @@ class Stress(ABC):
             pid = os.fork()
             if pid == 0:
                 status = 1
+                # Without the interpreter's lock, CPython hands the lock of a dictionary to a thread
+                # that waits for it: if the process is copied just then, it stays locked there.
+                self.done = Counter()
                 with contextlib.suppress(BaseException):
                     allowed, guard = self.guard(f"copy{os.getpid()}")
                     with guard():
