@@ -18,8 +18,12 @@ impl ForkSafeLock {
         Self(AtomicUsize::new(0))
     }
 
-    /// Waits until nobody has it; the result keeps it.
-    pub fn lock(&'static self) -> ForkSafeLocked {
+    /// Waits until nobody has it; the result keeps it. The interpreter's lock does as well where there is one.
+    pub fn lock_without_gil(&'static self) -> Option<ForkSafeLocked> {
+        cfg!(Py_GIL_DISABLED).then(|| self.lock())
+    }
+
+    fn lock(&'static self) -> ForkSafeLocked {
         for tries in 0.. {
             // Of whoever has it the number of copies before this process, plus one.
             let by = process::generation() + 1;

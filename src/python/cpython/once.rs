@@ -35,6 +35,12 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Locks a mutex where the interpreter's lock does not do: it is held, and nothing of Python's is called
+/// under either.
+pub fn lock_without_gil<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    cfg!(Py_GIL_DISABLED).then(|| lock(mutex))
+}
+
 /// Lets others go on for a moment, detached from the interpreter.
 #[cold]
 pub(super) fn wait(tries: usize) {

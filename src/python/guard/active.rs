@@ -152,8 +152,8 @@ impl Active {
     ) -> Self {
         if let Some(config) = &config {
             config.get().live().enter();
-            LIVE.fetch_add(1, Ordering::Relaxed);
-            if !GUARDED.load(Ordering::Relaxed) {
+            LIVE.fetch_add(1, Ordering::SeqCst);
+            if !GUARDED.load(Ordering::SeqCst) {
                 let _ = attachment::if_attached(note_turn);
             }
             if config.get().restricts_more {
@@ -300,12 +300,13 @@ fn note_turn(py: Python<'_>) {
         static TURNS: Cell<bool> = const { Cell::new(false) };
     }
     // An object that is freed in here may enter a guard, or leave one: that turn is looked at then.
-    if TURNS.get() {
+    let alone = cfg!(Py_GIL_DISABLED);
+    if alone && TURNS.get() {
         return;
     }
-    let _turns = Marked::begin(&TURNS);
+    let _turns = alone.then(|| Marked::begin(&TURNS));
     loop {
-        let _turn = TURN.lock();
+        let turn = TURN.lock_without_gil();
         let guarded = any_guard();
         if guarded == GUARDED.load(Ordering::Relaxed) {
             return;
@@ -315,7 +316,12 @@ fn note_turn(py: Python<'_>) {
             true => imports::set_filter(py),
             false => imports::unset_filter(py),
         }
-        GUARDED.store(guarded, Ordering::Relaxed);
+        GUARDED.store(guarded, Ordering::SeqCst);
+        drop(turn);
+        // Another thread that enters counts itself first, and then looks whether this was done.
+        if (LIVE.load(Ordering::SeqCst) != 0) == guarded {
+            return;
+        }
     }
 }
 
@@ -323,7 +329,7 @@ impl Drop for Active {
     fn drop(&mut self) {
         if let Some(config) = &self.config {
             config.get().live().leave(*self.is_left.get_mut());
-            if LIVE.fetch_sub(1, Ordering::Relaxed) == 1 && !raw::is_finalizing() {
+            if LIVE.fetch_sub(1, Ordering::SeqCst) == 1 && !raw::is_finalizing() {
                 let _ = attachment::if_attached(note_turn);
             }
             if config.get().restricts_more {

@@ -10,7 +10,7 @@ use pyo3::types::{PyModule, PyTuple};
 use crate::python::callees::callee_cache as cache;
 use crate::python::configuration::config::{AuditCfg, Side};
 use crate::python::cpython::native_calls;
-use crate::python::cpython::once::lock;
+use crate::python::cpython::once::{lock, lock_without_gil};
 use crate::python::guard::monitoring;
 use crate::python::guard::own_events::{FINDS_OBJECTS, while_raising};
 use crate::python::importing::loaded;
@@ -105,7 +105,7 @@ pub fn all_have_safe_set() -> bool {
 /// Counts a guard that allows this set of safe callees. The set becomes the remembered one, and another
 /// is forgotten, if no guard in force has that. 0 stands for no set.
 fn count(set: u64) -> u64 {
-    let changing = lock(&CHANGING);
+    let changing = lock_without_gil(&CHANGING);
     let is_free = HOLDS.load(Ordering::Relaxed) < OF_SAFE_SET;
     if set != 0 && is_free && !is_remembered(set) {
         cache::forget_safe();
@@ -119,7 +119,7 @@ fn count(set: u64) -> u64 {
 
 /// Remembers a callee as safe, by `remember`, if this is the remembered set.
 pub fn remember_in(set: u64, remember: impl FnOnce()) {
-    let changing = lock(&CHANGING);
+    let changing = lock_without_gil(&CHANGING);
     if is_remembered(set) {
         remember();
     }

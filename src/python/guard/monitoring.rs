@@ -245,7 +245,7 @@ pub fn release(retires: bool) {
 /// Switches the events on, if there is any native code to watch.
 fn begin(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
     if loaded::foreign() {
-        let _switching = SWITCHING.lock();
+        let _switching = SWITCHING.lock_without_gil();
         if !ON.load(Ordering::Relaxed) {
             monitoring.set_events(py, true)?;
             ON.store(true, Ordering::Relaxed);
@@ -271,7 +271,7 @@ fn stop(py: Python<'_>) {
     if raw::is_finalizing() {
         return;
     }
-    let _switching = SWITCHING.lock();
+    let _switching = SWITCHING.lock_without_gil();
     // Another thread may have entered one meanwhile.
     if HOLDS.load(Ordering::Relaxed) != 0 {
         return;
