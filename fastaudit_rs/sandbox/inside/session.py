@@ -136,8 +136,9 @@ class _Steps:
 
         Not where something may change what a step finds: threads, and tasks of an event loop.
         """
-        is_idle = self._ahead is None and threading.active_count() == 1 and not self._steps.loop
-        if not (self._are_copied and is_idle and self._channel.is_here):
+        if not (self._are_copied and self._ahead is None and self._channel.is_here):
+            return
+        if threading.active_count() > 1 or self._steps.loop:
             return
         self._before_copy()
         try:
@@ -177,9 +178,9 @@ class _Steps:
                 os.close(host)
                 self._begin_anew()
                 return False
+            if process > 0:
+                self._copies.add(process)
         os.close(host)
-        if process > 0:
-            self._copies.add(process)
         self._channel.send("copied", process=process, number=number)
         return True
 

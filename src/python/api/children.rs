@@ -70,7 +70,7 @@ impl Children {
     fn status(&self, py: Python<'_>, child: i32, host: i32) -> PyResult<i32> {
         let child = number(child)?;
         let waited = py.detach(|| {
-            let waited = with_descriptor(host, |host| self.children.status(child, host))?;
+            let waited = with_descriptor("host", host, |host| self.children.status(child, host))?;
             if waited == Ok(None) {
                 reaper::end_with(&self.children);
             }
@@ -83,7 +83,7 @@ impl Children {
     fn status_or_word(&self, py: Python<'_>, child: i32, host: i32) -> PyResult<Option<i32>> {
         let child = number(child)?;
         let waited = py.detach(|| {
-            with_descriptor(host, |host| {
+            with_descriptor("host", host, |host| {
                 let waited = self.children.status(child, host);
                 if waited == Ok(None) && reaper::is_over(host) {
                     reaper::end_with(&self.children);
@@ -110,16 +110,18 @@ fn number(child: i32) -> PyResult<Pid> {
         .ok_or_else(|| PyValueError::new_err("child must be the number of a process"))
 }
 
-fn with_descriptor<R>(host: i32, call: impl FnOnce(BorrowedFd<'_>) -> R) -> PyResult<R> {
-    process::with_descriptor(host, call)
-        .ok_or_else(|| PyValueError::new_err("host must be a file descriptor"))
+fn with_descriptor<R>(
+    name: &str,
+    number: i32,
+    call: impl FnOnce(BorrowedFd<'_>) -> R,
+) -> PyResult<R> {
+    process::with_descriptor(number, call)
+        .ok_or_else(|| PyValueError::new_err(format!("{name} must be a file descriptor")))
 }
 
 /// Copies the process; the copy goes on if that is to be, or ends.
 fn copied(py: Python<'_>, channel: i32, goes_on: impl FnOnce() -> bool) -> PyResult<i32> {
-    if channel < 0 {
-        return Err(PyValueError::new_err("channel must be a file descriptor"));
-    }
+    with_descriptor("channel", channel, |_| ())?;
     let copied = process::fork(py, || {
         if !goes_on() {
             process::end_at_once(0, false);
@@ -158,7 +160,7 @@ impl Child {
     #[doc = doc!("_Child.copy")]
     #[expect(clippy::unused_self, reason = "only who made it may")]
     fn copy(&self, py: Python<'_>, channel: i32, host: i32) -> PyResult<i32> {
-        with_descriptor(host, |_| ())?;
+        with_descriptor("host", host, |_| ())?;
         copied(py, channel, || {
             let goes_on = |host: BorrowedFd<'_>| goes_on(channel, host);
             process::with_descriptor(host, goes_on) == Some(true)
@@ -181,8 +183,9 @@ impl Child {
     #[doc = doc!("_Child.hand")]
     #[expect(clippy::unused_self, reason = "only who made it may")]
     fn hand(&self, connection: i32, host: i32) -> PyResult<()> {
-        let hand = |own: BorrowedFd<'_>| with_descriptor(host, |host| reaper::hand(own, host));
-        with_descriptor(connection, hand)??.map_err(errors::of_system)
+        let hand =
+            |own: BorrowedFd<'_>| with_descriptor("host", host, |host| reaper::hand(own, host));
+        with_descriptor("connection", connection, hand)??.map_err(errors::of_system)
     }
 
     // Functions that C code has registered (`atexit(3)`) free memory that the kernel frees faster.

@@ -66,6 +66,7 @@ pub fn judge<'py>(
         if found.native.function.is(callee)
             && !found.is_fragile
             && let Some(config) = config
+            && holds::is_remembered(config.safe_set)
         {
             let lasts = ask::is_lasting_object(&found.native.name, callee)?;
             holds::remember_in(config.safe_set, || {

@@ -300,11 +300,11 @@ fn note_turn(py: Python<'_>) {
         static TURNS: Cell<bool> = const { Cell::new(false) };
     }
     // An object that is freed in here may enter a guard, or leave one: that turn is looked at then.
-    let alone = cfg!(Py_GIL_DISABLED);
-    if alone && TURNS.get() {
+    let locks = cfg!(Py_GIL_DISABLED);
+    if locks && TURNS.get() {
         return;
     }
-    let _turns = alone.then(|| Marked::begin(&TURNS));
+    let _turns = locks.then(|| Marked::begin(&TURNS));
     loop {
         let turn = TURN.lock_without_gil();
         let guarded = any_guard();

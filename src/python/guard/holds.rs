@@ -126,7 +126,7 @@ pub fn remember_in(set: u64, remember: impl FnOnce()) {
     drop(changing);
 }
 
-fn is_remembered(set: u64) -> bool {
+pub fn is_remembered(set: u64) -> bool {
     set != 0 && set == SAFE_SET.load(Ordering::Relaxed)
 }
 
