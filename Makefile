@@ -175,7 +175,7 @@ foreign-programs: ## Run the solutions of benchmarks of programs bare and under 
 
 .PHONY: external
 external: ## Run RedCode-Exec's, SandboxEval's and HumanEval's programs under guards and peers, show it in docs/comparison.md, and fail where an act is not stopped (needs root)
-	scripts/make-venv "$$(scripts/find-python --best)" .venvs/external install sandbox secrets
+	scripts/make-venv "$$(scripts/find-python --best)" .venvs/external install sandbox secrets peers
 	.venvs/external/bin/python scripts/external.py --install --publish $(if $(DATA),--data $(DATA))
 
 FUZZ_SECONDS ?= 30

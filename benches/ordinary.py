@@ -121,7 +121,6 @@ def table(measured: dict[str, Times], kinds: list[str]) -> str:
     """The figures as Markdown: over all snippets, then those that the last kind slows most."""
     shown = [kind for kind in kinds if kind != BARE]
     rows = [["snippet", "bare", *(HEADS.get(kind, kind) for kind in shown)]]
-    rows.append(["---", *["--:"] * (len(shown) + 1)])
     of_all = {kind: over_all(measured, kind) for kind in shown}
     passed = [str(len(found)) for found in of_all.values()]
     rows.append(["**snippets that passed**", str(len(measured)), *passed])
@@ -135,7 +134,7 @@ def table(measured: dict[str, Times], kinds: list[str]) -> str:
     for name, found in slowest(measured, shown[-1]):
         bare = median(measured[name][BARE])
         rows.append([name, f"{bare * 1000:.1f} ms", *(show(found.get(kind)) for kind in shown)])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return pages.table(rows, "--:")
 
 
 def missed(measured: dict[str, Times]) -> str | None:

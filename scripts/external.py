@@ -57,7 +57,6 @@ PEERS = {
 }
 NEEDS = (
     "fastaudit==0.2.10",
-    *("sandlock", "smolagents", "pydantic-monty"),
     # What RedCode's image has, but for what serves its pages.
     *("jsonpickle", "pillow", "psutil", "pyperclip", "pyyaml", "requests", "watchdog"),
 )
@@ -209,12 +208,6 @@ def find(case: Case, arms: dict[str, tuple[str, ...]], base: place.Base) -> Foun
     return found
 
 
-def table(lines: list[list[str]]) -> str:
-    """Lines of cells as a table, of which the first is the head."""
-    ruled = [lines[0], ["---", *["--:"] * (len(lines[0]) - 1)], *lines[1:]]
-    return "".join(f"| {' | '.join(line)} |\n" for line in ruled)
-
-
 def long_table(found: list[Found], arms: dict[str, tuple[str, ...]]) -> str:
     """How many programs of each kind each guard stopped, of those that work without one."""
     lines = [["", "programs", "work unguarded", *list(arms)[1:]]]
@@ -223,7 +216,7 @@ def long_table(found: list[Found], arms: dict[str, tuple[str, ...]]) -> str:
         for row in dict.fromkeys(each.case.row for each in chosen):
             lines.append([row, *counts([each for each in chosen if each.case.row == row], arms)])
         lines.append([group, *counts(chosen, arms)])
-    return table(lines)
+    return pages.table(lines, "--:")
 
 
 def short_table(found: list[Found], arms: dict[str, tuple[str, ...]]) -> str:
@@ -235,7 +228,7 @@ def short_table(found: list[Found], arms: dict[str, tuple[str, ...]]) -> str:
         if group == ORDINARY:
             stopped = [str(int(working) - int(number)) for number in stopped]
         columns.append(stopped)
-    return table([head, *map(list, zip(list(arms)[1:], *columns, strict=True))])
+    return pages.table([head, *zip(list(arms)[1:], *columns, strict=True)], "--:")
 
 
 def groups(found: list[Found]) -> list[str]:

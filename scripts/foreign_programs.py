@@ -230,9 +230,9 @@ def install(needed):
 def table(rows):
     """The rows as a table."""
     titles = [f'`Policy.preset("{guard.removeprefix("preset ")}")`' for guard in GUARDS]
-    head = f"| benchmark | programs | pass bare | differ under {' | under '.join(titles)} |\n"
-    lines = [f"| {' | '.join(row)} |\n" for row in rows]
-    return f"{head}| --- | --: | --: | --: | --: |\n{''.join(lines)}"
+    first, *others = titles
+    head = ["benchmark", "programs", "pass bare", f"differ under {first}"]
+    return pages.table([[*head, *(f"under {title}" for title in others)], *rows], "--:")
 
 
 def main():

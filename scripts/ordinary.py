@@ -33,12 +33,6 @@ VERDICTS = ["pass", "pass*", "denied", "error", "hang", "crash", "missing"]
 NAMED = ["numpy", "pandas", "matplotlib", "scikit-learn", "scipy", "torch"]
 
 
-def markdown(rows):
-    """A table, with its first row as the head."""
-    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
 def pair(cells):
     """The cells for both times of importing: one where they are equal."""
     return " / ".join(dict.fromkeys(cells))
@@ -56,7 +50,7 @@ def counts(guards, found):
     for guard in guards:
         numbers = ((counted[guard, when, verdict] for when in corpus.WHENS) for verdict in verdicts)
         rows.append([TITLES[guard], *(pair(map(str, each)) for each in numbers)])
-    return markdown(rows)
+    return pages.table(rows)
 
 
 def versions(snippets):

@@ -45,10 +45,10 @@ class Found:
 
 def table(cells):
     """The promises, and for each ring the number of tests in which it held."""
-    rows = [["", *RINGS], ["---"] * (len(RINGS) + 1)]
+    rows = [["", *RINGS]]
     for promise in sorted(cells, key=list(vars(promises).values()).index):
         rows.append([promise, *(cell(cells[promise].get(ring)) for ring in RINGS)])
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return pages.table(rows)
 
 
 def cell(outcomes):
@@ -65,7 +65,7 @@ found = Found()
 arguments = ["-m", "holds", "-q", "-p", "no:cacheprovider", f"--rootdir={ROOT}"]
 places = ["-c", str(ROOT / "pyproject.toml"), str(ROOT / "tests" / "sandbox")]
 status = pytest.main([*arguments, *places], plugins=[found])
-shown = table(found.cells) + "\n"
+shown = table(found.cells)
 print(shown)
 if status == 0:
     pages.publish("promises", shown, PAGE)

@@ -17,7 +17,7 @@ import runner  # noqa: E402
 
 def table(scenarios, guards, found):
     """The number that each guard held, of those that could be run."""
-    rows = [["", *guards], ["---"] * (len(guards) + 1)]
+    rows = [["", *guards]]
     for kind, title in (("stop", "to be stopped"), ("allow", "to be allowed")):
         of_kind = [at for at, scenario in enumerate(scenarios) if scenario["kind"] == kind]
         categories = sorted({scenarios[at]["category"] for at in of_kind})
@@ -29,7 +29,7 @@ def table(scenarios, guards, found):
                 ran = [went_well for went_well in ran if went_well is not None]
                 row.append(f"{sum(ran)}/{len(ran)}")
             rows.append(row)
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return pages.table(rows)
 
 
 def main():
