@@ -316,11 +316,12 @@ def main() -> None:
     parser.add_argument("seconds", type=float)
     given = parser.parse_args()
     faulthandler.dump_traceback_later(given.seconds + 300, exit=True)
-    if given.what == "acts":
-        is_right = Acts(given.seconds).run()
-    else:
-        side: Literal["callee", "events"] = "events" if given.what == "events" else "callee"
-        is_right = Calls(given.seconds, side).run()
+    kinds: dict[str, Callable[[float], Stress]] = {
+        "acts": Acts,
+        "calls": functools.partial(Calls, side="callee"),
+        "events": functools.partial(Calls, side="events"),
+    }
+    is_right = kinds[given.what](given.seconds).run()
     sys.stdout.flush()
     os._exit(not is_right)
 
