@@ -28,40 +28,50 @@ def twin(name: str, of: Callable[P, object]) -> Callable[[Callable[..., R]], Cal
     """Make a decorator of a function that takes the arguments of another one, and hands them on."""
     import inspect
 
+    signature = inspect.signature(of)
+
+    def bind(*args: Any, **kwargs: Any) -> None:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}(): {error}") from None
+
     def decorate(plain: Any) -> Any:
-        call = _checked(name, plain, of)
+        call = _checked(name, plain, of, bind)
         given = inspect.signature(plain).return_annotation
-        call.__signature__ = inspect.signature(of).replace(return_annotation=given)
+        call.__signature__ = signature.replace(return_annotation=given)
         call.__annotations__ = {**of.__annotations__, "return": given}
         return call
 
     return decorate
 
 
-def _checked(name: str, plain: Any, described: Any) -> Any:
+def _checked(name: str, plain: Any, described: Any, bind: Any = None) -> Any:
     while (inner := getattr(described, "__wrapped__", None)) is not None:
         described = inner
     code = described.__code__
     names = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
-    def check(kwargs: dict[str, Any]) -> None:
+    def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for wrong in kwargs.keys() - names:
             from ._near import unknown
 
             raise TypeError(unknown(name, wrong, described))
+        if bind is not None:
+            bind(*args, **kwargs)
 
     if plain.__code__.co_flags & COROUTINE:
 
         @functools.wraps(plain)
         async def acall(*args: Any, **kwargs: Any) -> Any:
-            check(kwargs)
+            check(args, kwargs)
             return await plain(*args, **kwargs)
 
         return acall
 
     @functools.wraps(plain)
     def call(*args: Any, **kwargs: Any) -> Any:
-        check(kwargs)
+        check(args, kwargs)
         return plain(*args, **kwargs)
 
     return call

@@ -3,8 +3,9 @@
 import os
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
-from ..._keywords import checked
+from ..._keywords import checked, twin
 from ...results import Result
 from ..wire import Command
 from .runner import RunRequest
@@ -69,22 +70,18 @@ class SandboxCommands:
         """
         return self._run(_request(command, cwd, env, stdin, timeout))
 
-    @checked("commands.run")
-    async def arun(
-        self,
-        command: str | Sequence[str | os.PathLike[str]],
-        *,
-        cwd: str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: str | bytes = b"",
-        timeout: float | None = None,
-    ) -> Result:
+    @twin("commands.arun", run)
+    async def arun(self, command: Any, **given: Any) -> Result:
         """Run a program as `run` does, without stopping the event loop. Cancelling it ends it."""
-        return await self._arun(_request(command, cwd, env, stdin, timeout))
+        return await self._arun(_request(command, **given))
 
 
 def _request(
-    command: object, cwd: object, env: object, stdin: str | bytes, timeout: float | None
+    command: object,
+    cwd: object = None,
+    env: object = None,
+    stdin: str | bytes = b"",
+    timeout: float | None = None,
 ) -> RunRequest:
     words: list[str] | str
     if isinstance(command, str):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ... import AuditDenied, Policy
-from ..._keywords import checked
+from ..._keywords import checked, twin
 from ..._threads import Closing, awaited
 from ...results import Result
 from ...sessions.arguments import CALLS, SNAPSHOTS, Tools, count, policy_of
@@ -245,24 +245,19 @@ class SandboxManager(Closing):
         )
         return environment.noted(code, args, began, result)
 
+    @twin("SandboxManager.arun", run)
     async def arun(
         self,
         name: str,
         code: str | os.PathLike[str],
         args: Sequence[str] = (),
         stdin: str | bytes = b"",
-        *,
-        value: bool = False,
-        variables: Mapping[str, object] | None = None,
-        tools: Tools | None = None,
-        timeout: float | None = None,
+        **given: Any,
     ) -> Result:
         """Run code as `run` does, without stopping the event loop. Cancelling ends the run."""
         environment = self._environment(name)
         began = time.time()
-        result = await environment.sandbox.arun(
-            code, args, stdin, value=value, variables=variables, tools=tools, timeout=timeout
-        )
+        result = await environment.sandbox.arun(code, args, stdin, **given)
         return environment.noted(code, args, began, result)
 
     @checked("SandboxManager.session")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ... import AuditLog, Policy
-from ..._keywords import checked
+from ..._keywords import checked, twin
 from ..._rules import rules_for_model
 from ..._threads import Closing, in_thread
 from ...results import Result
@@ -173,26 +173,14 @@ class Runner(Closing):
     @abstractmethod
     def _run(self, request: RunRequest) -> Steps[Result]: ...
 
-    @checked("Sandbox.arun")
-    async def arun(
-        self,
-        code: str | os.PathLike[str],
-        args: Sequence[str] = (),
-        stdin: str | bytes = b"",
-        *,
-        value: bool = False,
-        variables: Mapping[str, object] | None = None,
-        tools: Tools | None = None,
-        timeout: float | None = None,
-    ) -> Result:
+    @twin("Sandbox.arun", run)
+    async def arun(self, *args: Any, **given: Any) -> Result:
         """Run code as `run` does, without stopping the event loop; its executor is left to others.
 
         Cancelling it ends the run. An ``on_ask`` and tools that are coroutine functions run in this
         event loop.
         """
-        request = RunRequest(
-            code, args, stdin, value=value, variables=variables, tools=tools, timeout=timeout
-        )
+        request = RunRequest(*args, **given)
         stack = contextlib.ExitStack()
         stack.enter_context(held(request.tools))
         try:
