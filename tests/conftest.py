@@ -50,8 +50,8 @@ def pytest_configure(config):
     )
     config.addinivalue_line(
         "markers",
-        "once: does not depend on the version of Python; `make test-all QUICK=1` leaves it out, "
-        "`make test` and `make test-full` have it",
+        "once: does not depend on the version of Python, as most tests of some folders; "
+        "`make test-all QUICK=1` leaves it out, `make test` and `make test-full` have it",
     )
     config.addinivalue_line(
         "markers",
@@ -89,9 +89,19 @@ def pytest_unconfigure(config):
         print("\nThe first internal error ended with:", *lines[-20:], sep="\n", flush=True)
 
 
+#: Folders whose tests do not depend on the version of Python, and their files that do.
+ONCE = {"adapters", "pages", "sandbox", "tools"}
+EACH = {
+    "test_cli.py", "test_notebook.py", "test_pytest_plugin.py", "test_sandbox.py",
+    "test_sandbox_program.py", "test_sandbox_session.py", "test_sandbox_values.py",
+}  # fmt: skip
+
+
 def pytest_itemcollected(item):
     if item.get_closest_marker("nightly"):
         item.add_marker("slow")
+    if item.path.parent.name in ONCE and item.path.name not in EACH:
+        item.add_marker("once")
 
 
 def pytest_ignore_collect(collection_path, config):

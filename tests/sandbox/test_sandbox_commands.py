@@ -8,8 +8,6 @@ import pytest
 from fastaudit_rs import Policy, Sandbox
 from fastaudit_rs.sandbox import SandboxManager
 
-pytestmark = pytest.mark.once
-
 ALLOWED = Policy.preset("sandbox").replace(commands=True)
 
 

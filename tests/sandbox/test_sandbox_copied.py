@@ -17,7 +17,6 @@ from fastaudit_rs import Limits, Policy, Sandbox, SandboxError
 from fastaudit_rs.sandbox.host import cgroup
 
 pytestmark = [
-    pytest.mark.once,
     pytest.mark.skipif(not cgroup.are_there(), reason="this user can make no control groups here"),
 ]
 

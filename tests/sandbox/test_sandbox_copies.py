@@ -11,8 +11,6 @@ from sandboxes import LOOSE, gone, in_copy, of, running, until
 
 from fastaudit_rs import Limits, Policy, Sandbox, SandboxManager
 
-pytestmark = pytest.mark.once
-
 LIMITS = Limits(wall_seconds=20)
 
 

@@ -18,8 +18,6 @@ import containers
 from docker_daemon import Daemon
 from sandboxes import LOOSE
 
-pytestmark = pytest.mark.once
-
 
 @pytest.fixture
 def daemon(monkeypatch):

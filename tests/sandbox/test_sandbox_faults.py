@@ -16,9 +16,6 @@ from waiting import until
 from fastaudit_rs import Sandbox, SandboxError
 from fastaudit_rs.sandbox.host import process
 
-pytestmark = pytest.mark.once
-
-
 #: Runs that do not end by themselves.
 ENDLESS = {
     "a program": "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '63.5'])",

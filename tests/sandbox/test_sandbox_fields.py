@@ -9,8 +9,6 @@ from raw_code import by_number
 
 from fastaudit_rs import Policy
 
-pytestmark = pytest.mark.once
-
 
 @pytest.fixture
 def guarded(make_sandbox):

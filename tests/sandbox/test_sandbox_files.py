@@ -15,8 +15,6 @@ from sandboxes import unguarded
 
 from fastaudit_rs import Policy
 
-pytestmark = pytest.mark.once
-
 #: The beginning of the programs that measure their memory: `make` makes a sandbox where only the
 #: kernel is to say no, and `tell` reports to the test.
 BEGIN = """

@@ -15,7 +15,7 @@ from sandboxes import of, running
 
 from fastaudit_rs import Network
 
-pytestmark = [pytest.mark.once, by_number]
+pytestmark = by_number
 
 #: Ways to send to a server, each on a connection of its own, by its name.
 SEND = """

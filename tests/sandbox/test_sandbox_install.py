@@ -10,7 +10,7 @@ from fastaudit_rs import Policy, Sandbox
 from fastaudit_rs.sandbox import Install, SandboxError
 from fastaudit_rs.sandbox.host import packages
 
-pytestmark = [pytest.mark.once, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

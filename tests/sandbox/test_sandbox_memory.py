@@ -15,8 +15,6 @@ from fastaudit_rs import Limits, Policy, Sandbox
 from fastaudit_rs.sandbox.host import cgroup
 from fastaudit_rs.sandbox.limits import limit_of
 
-pytestmark = pytest.mark.once
-
 by_group = pytest.mark.skipif(not cgroup.are_there(), reason="no control groups can be made here")
 
 #: Ways to use 900 MB that no count of private memory sees, under a limit of 200 MB.

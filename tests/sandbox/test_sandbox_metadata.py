@@ -11,8 +11,6 @@ from sandboxes import LOOSE
 
 from fastaudit_rs import Sandbox
 
-pytestmark = pytest.mark.once
-
 if platform.machine() != "x86_64":
     pytest.skip("the numbers of system calls are tested there", allow_module_level=True)
 

@@ -16,7 +16,7 @@ from waiting import until
 
 from fastaudit_rs import Network, Policy, Sandbox
 
-pytestmark = [pytest.mark.once, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 def network(process="self"):

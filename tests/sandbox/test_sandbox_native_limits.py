@@ -14,7 +14,7 @@ from watched import Watched
 from fastaudit_rs.results import Result
 from fastaudit_rs.sandbox.host import cgroup
 
-pytestmark = [pytest.mark.once, pytest.mark.slow, by_number]
+pytestmark = [pytest.mark.slow, by_number]
 
 #: Machine code, and tasks that run it on stacks of their own.
 MACHINE = """

@@ -13,7 +13,6 @@ from users import directory_of
 from fastaudit_rs import Network
 
 pytestmark = [
-    pytest.mark.once,
     pytest.mark.skipif(os.geteuid() != 0, reason="another owner needs root"),
     by_number,
 ]

@@ -12,8 +12,6 @@ from sandboxes import LOOSE, OURS, gone, of
 from fastaudit_rs import Limits, Sandbox, SandboxError
 from fastaudit_rs.results import Result
 
-pytestmark = pytest.mark.once
-
 #: A way to call functions of the host besides.
 CALL = (
     OURS

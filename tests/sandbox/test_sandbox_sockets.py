@@ -10,8 +10,6 @@ from users import directory_of
 
 from fastaudit_rs import Network, Policy
 
-pytestmark = pytest.mark.once
-
 #: Binds a socket of each type to each path, and tells the paths that both were bound to.
 BIND = """
 outside = sys.argv[1]

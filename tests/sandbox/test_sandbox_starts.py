@@ -13,8 +13,6 @@ from waiting import until
 
 from fastaudit_rs import Sandbox, SandboxError
 
-pytestmark = pytest.mark.once
-
 RUN = "from fastaudit_rs import Sandbox\nwith Sandbox() as s: print(s.run('7', value=True).value)"
 
 SUPPORT = os.path.dirname(waiting.__file__)

@@ -14,8 +14,6 @@ from sandboxes import unguarded
 from fastaudit_rs import Policy
 from fastaudit_rs.sandbox.host import guest_files
 
-pytestmark = pytest.mark.once
-
 
 @pytest.fixture
 def box(make_sandbox):

@@ -16,7 +16,6 @@ from users import directory_of
 from fastaudit_rs import Network
 
 pytestmark = [
-    pytest.mark.once,
     pytest.mark.slow,
     pytest.mark.holds("kernel", promises.UNIX),
     by_number,

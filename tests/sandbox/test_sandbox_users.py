@@ -36,7 +36,6 @@ test_sandbox_unix.py
 
 
 @pytest.mark.slow
-@pytest.mark.once
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user runs all tests")
 def test_as_an_ordinary_user():
     options = ["-qpno:cacheprovider", "-mnot nightly", f"--rootdir={ROOT}"]

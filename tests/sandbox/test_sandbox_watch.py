@@ -11,8 +11,6 @@ from sandboxes import LOOSE, in_copy
 
 from fastaudit_rs import Limits, Sandbox
 
-pytestmark = pytest.mark.once
-
 
 def states(directory):
     """All files in a directory, each with its state but the last time, and that time."""

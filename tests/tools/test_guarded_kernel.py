@@ -11,8 +11,6 @@ import kernels
 import pytest
 from repository import ROOT
 
-pytestmark = pytest.mark.once
-
 #: Has the thread that sends output run this, where no guard is.
 UNSEEN = """
 import pathlib, time
