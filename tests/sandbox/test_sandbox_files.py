@@ -1,5 +1,7 @@
 """The host is never hurt by the files of its guest: judged from outside."""
 
+import asyncio
+import errno
 import json
 import os
 import socket
@@ -11,7 +13,7 @@ from pathlib import Path
 import promises
 import pytest
 from programs import printed
-from sandboxes import unguarded
+from sandboxes import LOOSE, unguarded
 
 from fastaudit_rs import Policy
 
@@ -270,3 +272,44 @@ for head, tail in ((b'{{"value": ', b'}}'), (b'{{"denied": ', b'}}'), (b'', b'')
     assert ran == [0, [], None]
     assert seconds < 5
     assert kilobytes < 150_000
+
+
+@pytest.mark.holds("host", promises.INSIDE, promises.UNHURT)
+def test_a_program_that_code_put_there(make_sandbox, tmp_path):
+    """`run(path)` reads regular files alone where code may write, and follows no link there."""
+    shared, secret = tmp_path / "shared", tmp_path / "secret.py"
+    (shared / "sub").mkdir(parents=True)
+    secret.write_text("print('of the host')")
+    secret.chmod(0o600)
+    outside = tmp_path / "outside"
+    sandbox = make_sandbox(LOOSE.replace(write=[shared]))
+    outside.symlink_to(sandbox.directory)
+    for place in (sandbox.directory, shared):
+        os.symlink(secret, place / "link.py")
+        os.symlink(tmp_path, place / "directory")
+        os.mkfifo(place / "fifo.py")
+        os.truncate(os.open(place / "large.py", os.O_RDWR | os.O_CREAT), 65 << 20)
+        (place / "fine.py").write_text("print(__file__)")
+    (shared / "sub" / "fine.py").write_text("print('sub')")
+    begun = time.monotonic()
+
+    def error(path):
+        with pytest.raises((OSError, ValueError)) as raised:
+            sandbox.run(path)
+        with pytest.raises(type(raised.value)):
+            asyncio.run(sandbox.arun(path))
+        return raised.value
+
+    for place in (sandbox.directory, shared, outside):
+        assert sandbox.run(place / "fine.py").stdout == f"{place / 'fine.py'}\n"
+        assert "a link leads there" in str(error(place / "link.py"))
+        assert "a link leads there" in str(error(place / "directory" / "secret.py"))
+        assert error(place / "fifo.py").errno == errno.EINVAL
+        assert error(place / "large.py").strerror == "code must have at most 64 MB"
+    assert sandbox.run(shared / "sub" / "fine.py").stdout == "sub\n"
+    with sandbox.pool(1) as pool, pytest.raises(ValueError, match="a link leads there"):
+        pool.run(sandbox.directory / "link.py")
+    # Links of the host's own are followed.
+    (tmp_path / "own.py").symlink_to(secret)
+    assert sandbox.run(tmp_path / "own.py").stdout == "of the host\n"
+    assert time.monotonic() - begun < 20

@@ -4,6 +4,7 @@ Files are opened name by name, as `src/kernel/beneath.rs` does it for whole file
 """
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -73,5 +74,7 @@ def check_regular(at: int, name: str) -> None:
         mode = os.lstat(name, dir_fd=at).st_mode
         if stat.S_ISLNK(mode):
             raise ValueError(f"{name!r} is a link there: remove it first")
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
         if not stat.S_ISREG(mode):
-            raise IsADirectoryError(f"{name!r} is no regular file there")
+            raise OSError(errno.EINVAL, "it is no regular file", name)

@@ -2,15 +2,20 @@
 
 import atexit
 import contextlib
+import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..._native import _Directory, _DiskWatch, _remove_directory
 from ...sessions.arguments import parts_in, size
+from ...sessions.forms import VALUE
 from . import copies
 
 READ = "100M"
+
+#: The bytes of a file of code, at most.
+CODE = VALUE
 
 
 class Files:
@@ -61,6 +66,34 @@ class Files:
     def parts(self, name: str | os.PathLike[str]) -> list[str]:
         """Return the parts of a name in the directory, by its text alone; none for itself."""
         return parts_in(self.path, name, "sandbox", itself=True)
+
+
+def code_of(file: str, writable: Iterable[str]) -> str:
+    """Return the code in a file. No link is followed below directories that guests may change."""
+    # The outermost one comes first: guests may change what leads to those in it.
+    above = reversed([str(parent) for parent in Path(file).parents])
+    root = next((one for one in above if any(_is_same(one, other) for other in writable)), None)
+    try:
+        if root is not None:
+            directory = _Directory(os.path.realpath(root))
+            try:
+                return directory.read(os.path.relpath(file, root).split("/"), CODE).decode()
+            finally:
+                directory.close()
+        with open(file, "rb") as opened:
+            data = opened.read(CODE + 1)
+        if len(data) <= CODE:
+            return data.decode()
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+    raise OSError(errno.EFBIG, f"code must have at most {CODE >> 20} MB", file)
+
+
+def _is_same(path: str, other: str) -> bool:
+    with contextlib.suppress(OSError):
+        return os.path.samefile(path, other)
+    return False
 
 
 class Disk:

@@ -143,7 +143,8 @@ class Runner(Closing):
         """Run code, and wait for it. ``await`` may stand at its top level.
 
         Args:
-            code: Python code, or the path of a file of it.
+            code: Python code, or the path of a file of it, of at most 64 MB. Where code may write,
+                the file must be a regular one, and no link is followed.
             args: Its arguments, in ``sys.argv``.
             stdin: What it reads from its standard input.
             value: True if the value of the last expression is wanted, and what the code shows:
@@ -162,7 +163,7 @@ class Runner(Closing):
             RuntimeError: It is closed, or was closed meanwhile, which ends the run.
             SandboxError: A process that is to run it does not start, or ends by itself.
             TypeError: An argument has another type, or a variable is no data.
-            ValueError: An argument has a wrong value.
+            ValueError: An argument has a wrong value, or a link leads to the file.
         """
         request = RunRequest(
             code, args, stdin, value=value, variables=variables, tools=tools, timeout=timeout

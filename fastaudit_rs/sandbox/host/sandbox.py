@@ -27,7 +27,7 @@ from ..secrets import Secret, secrets_of
 from .calls import check_ask, told, warn_of_held, within
 from .causes import kernel
 from .commands import SandboxCommands
-from .files import READ, Files, remove_own
+from .files import READ, Files, code_of, remove_own
 from .guest_files import SandboxFiles
 from .network import check_carried
 from .packages import Packages
@@ -279,6 +279,10 @@ class Sandbox(Runner):
         if not self._remove.alive:
             raise RuntimeError("the sandbox is closed")
 
+    def _writable(self) -> list[str]:
+        write = self.policy.write
+        return [str(self.directory), *(["/"] if write is None else write)]
+
     def _run(
         self,
         request: RunRequest,
@@ -286,13 +290,14 @@ class Sandbox(Runner):
         room: Watched | None = None,
     ) -> Steps[Result]:
         """Run code; `room` is waited for before it takes one of these workers."""
-        config, path = self._config, request.path
-        text = request.code if path is None else Path(path).read_text(encoding="utf-8")
+        config = self._config
+        path = None if request.path is None else os.path.abspath(request.path)
+        text = request.code if path is None else code_of(path, self._writable())
         if self._docker is not None and request.tools:
             raise ValueError("tools need backend='process': containers do not ask")
         job = config.job(
             text,
-            "<sandbox>" if path is None else os.path.abspath(path),
+            "<sandbox>" if path is None else path,
             args=request.args,
             value=request.value,
             cwd=self._cwd,
