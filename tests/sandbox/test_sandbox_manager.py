@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sandboxes import LOOSE
 
-from fastaudit_rs import Limits, Policy, SandboxManager
+from fastaudit_rs import Limits, Network, Policy, SandboxManager
 from fastaudit_rs.sandbox.host import manager as host_manager
 
 
@@ -216,6 +216,23 @@ class TestArguments:
         with pytest.raises(ValueError, match=says):
             manager.create("one", policy)
         assert manager.list() == []
+
+    @pytest.mark.parametrize("below", ("", "..", "sub"))
+    def test_policies_that_open_another_one(self, manager, tmp_path, below):
+        directory = manager.create("one").directory
+        place = (directory / below).resolve()
+        (tmp_path / "link").symlink_to(place)
+        unix = Network(unix=[place / "socket"])
+        for policy in (
+            Policy(write=[place]),
+            Policy(read=[tmp_path / "link"]),
+            Policy(network=unix),
+        ):
+            with pytest.raises(ValueError, match="policy opens another environment: .* has '"):
+                manager.create("two", policy)
+        assert manager.list() == ["one"]
+        own = Policy(write=["."], read=["."], network=Network(unix=["@name"]))
+        assert manager.create("two", own).directory.exists()
 
     def test_names(self, manager):
         manager.create("one")

@@ -186,13 +186,20 @@ class SandboxManager(Closing):
         return sandbox
 
     def _check(self, policy: Policy) -> None:
-        policy = absolute(policy, os.path.join(self._base, "own"))
+        own = os.path.join(self._base, "own")
+        policy = absolute(policy, own)
         if policy.write is None:
             raise ValueError("policy opens all environments: write=None")
-        for name in ("write", "read"):
-            for place in getattr(policy, name) or ():
-                if os.path.commonpath((place, self._base)) == place:
+        network = policy.network
+        unix = () if isinstance(network, bool) else network.unix or ()
+        opened = {"write": policy.write, "read": policy.read or (), "network.unix": unix}
+        for name, places in opened.items():
+            for place in places:
+                common = os.path.commonpath((place, self._base)) if os.path.isabs(place) else ""
+                if common == place:
                     raise ValueError(f"policy opens all environments: {name} has {place!r}")
+                if common == self._base and place != own:
+                    raise ValueError(f"policy opens another environment: {name} has {place!r}")
 
     def __repr__(self) -> str:
         names = ", ".join(map(repr, self.list())) or "no environments"
