@@ -162,6 +162,21 @@ class TestWhatIsGuardedCannotLeaveIt:
             assert guarded()
         assert not guarded()
 
+    @pytest.mark.skipif(sys.version_info < (3, 11), reason="code says no more of it")
+    def test_by_a_statement_in_one_that_is_awaited(self, audit_perms, guarded):
+        async def main():
+            async with contextlib.AsyncExitStack():
+                async with audit_perms() as guard:
+                    other = contextlib.AsyncExitStack()
+                    other.push(guard.__exit__)
+                    with contextlib.suppress(RuntimeError):
+                        async with other:
+                            await asyncio.sleep(0)
+                    assert guarded()
+
+        asyncio.run(main())
+        assert not guarded()
+
 
 class TestStatementsEnd:
     def test_with_an_exception(self, audit_perms, guarded):
@@ -252,6 +267,45 @@ class TestStatementsEnd:
             return guarded()
 
         assert asyncio.run(main()) is False
+
+    @pytest.mark.parametrize("leaves", ["pass", "return", "continue", "break", "raise KeyError"])
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "async with other(): async with perms():",
+            "async with other(), perms() as guard:",
+            "with null(): async with perms():",
+            "with null(): with perms() as guard:",
+            "async with perms(): async with other(): async with perms():",
+            "async with other(): try: async with perms():",
+            "async for _ in numbers(): async with perms():",
+        ],
+    )
+    def test_in_others_that_are_awaited(self, audit_perms, guarded, statement, leaves):
+        code = "async def f():\n  for _ in range(3):\n"
+        for depth, line in enumerate(statement.replace(": ", ":\n").split("\n")):
+            code += "   " + " " * depth + line + "\n"
+        body = " " * (depth + 4)
+        code += f"{body}await sleep(0)\n{body}held.append(guarded())\n{body}{leaves}\n"
+        if "try:" in statement:
+            code += "    finally: pass\n"
+
+        @contextlib.asynccontextmanager
+        async def other():
+            await asyncio.sleep(0)
+            yield
+
+        async def numbers():
+            yield 1
+
+        held = []
+        space = {"perms": audit_perms, "guarded": guarded, "held": held, "other": other}
+        space |= {"numbers": numbers, "null": contextlib.nullcontext, "sleep": asyncio.sleep}
+        exec(code, space)
+        with contextlib.suppress(KeyError):
+            asyncio.run(space["f"]())
+        assert held in ([True], [True] * 3)
+        assert not guarded()
 
     def test_traced(self, audit_perms, guarded):
         def trace(frame, event, argument):

@@ -215,8 +215,16 @@ impl WithPlace {
             let leaving = code.as_bytes().get(target + 2);
             leaving == Some(&opcodes.leaving_by_exception)
         };
+        let handler = |at: usize| {
+            handled(table.as_bytes())
+                .find(|part| (part.start..part.end).contains(&at))
+                .map(|part| part.handler)
+        };
+        // That of a statement around this one also handles the wait for `__aenter__`.
+        let around = handler(self.instruction);
         let own = handled(table.as_bytes())
             .filter(|part| part.start > self.instruction && begins_handler(part.handler))
+            .filter(|part| Some(part.handler) != around)
             .min_by_key(|part| part.start);
         let Some(own) = own else {
             return Ok(true);
@@ -227,9 +235,7 @@ impl WithPlace {
             let Some(reached) = inner else {
                 break;
             };
-            inner = handled(table.as_bytes())
-                .find(|part| (part.start..part.end).contains(&reached))
-                .map(|part| part.handler);
+            inner = handler(reached);
             if inner == Some(own.handler) {
                 return Ok(false);
             }
