@@ -121,7 +121,37 @@ def test_the_exception_that_ended_a_run(plain, code, kind, message, line):
     assert ran.error.traceback == ran.stderr and "sandbox_worker" not in ran.stderr
 
 
-def test_an_exception_whose_text_fails(plain):
-    failing = "class A(Exception):\n    def __str__(self): raise SystemExit(5)\nraise A"
-    ran = plain.run(failing)
-    assert (ran.returncode, ran.error.kind, ran.error.line) == (1, "A", 3)
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("class A(Exception):\n    def __str__(self): raise SystemExit(5)\nraise A", "A"),
+        ("e = SyntaxError('m')\ne.text = object()\nraise e", "SyntaxError"),
+        ("class A(Exception):\n    __cause__ = __traceback__ = 5\nraise A", "A"),
+        ("import traceback\ntraceback.format_exception = None\nraise KeyError", "KeyError"),
+        ("import sys\nsys.stderr.close()\nraise KeyError", "KeyError"),
+        ("import sys\nsys.stderr = None\nraise KeyError", "KeyError"),
+    ],
+)
+def test_an_exception_that_cannot_be_shown(plain, code, kind):
+    ran = plain.run(code)
+    assert (ran.returncode, ran.error.kind) == (1, kind)
+    assert kind in ran.error.traceback
+
+
+@pytest.mark.parametrize("child", ["raise ValueError", "raise SystemExit(3)", "'child'", "a b c"])
+def test_a_copy_of_the_process(plain, child):
+    """Its value and its exception are not those of the run; its denials are."""
+    code = f"""
+        import os
+        pid = os.fork()
+        if not pid:
+            try:
+                open("/srv/x", "w")
+            except PermissionError:
+                eval(compile({child!r}, "", "single"))
+        os.waitpid(pid, 0) if pid else None
+        "parent" if pid else "child"
+    """
+    ran = plain.run(textwrap.dedent(code), value=True)
+    assert (ran.returncode, ran.error, ran.value) == (0, None, "parent")
+    assert [denied.path for denied in ran.violations] == ["/srv/x"]

@@ -29,7 +29,8 @@ from ...programs import (
     own_traceback,
     parts,
 )
-from ...sessions.forms import TEXT, class_name, message, told
+from ...sessions.forms import TEXT, class_name, message
+from ...sessions.forms import told as last_line
 from ..wire import DENIALS, REPORT, Job
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def program(
     def tell(denied: AuditDenied) -> None:
         told.denials += 1
         if told.denials <= DENIALS:
-            told.write({"denied": denied.to_dict()})
+            told.write({"denied": denied.to_dict()}, of_copies=True)
 
     if job.cwd is not None:
         os.chdir(job.cwd)
@@ -141,16 +142,16 @@ def program(
     except SystemExit as end:
         status = exit_status(end.code)
     except BaseException as error:
-        starter = () if job.cwd is None else (job.file,)
-        error.__traceback__ = own_traceback(error, (__file__, *RUNNERS, *_runners(), *starter))
-        explain_semaphores(error)
-        traceback.print_exception(error)
+        # Only its type is trusted: attributes of the code's exceptions can be anything.
+        status = DENIED if issubclass(type(error), AuditDenied) else 1
+        formatted = _formatted(error, () if job.cwd is None else (job.file,))
         if shown is not None:
             with contextlib.suppress(BaseException):
                 shown.figures()
                 told.write_display(shown.end())
-        told.write_error(error, job.file)
-        status = DENIED if isinstance(error, AuditDenied) else 1
+        told.write_error(error, formatted, job.file)
+        with contextlib.suppress(BaseException):
+            sys.stderr.write(formatted)
     value = None
     _end_program(names)
     if log is not None:
@@ -193,6 +194,16 @@ def _run(job: Job, names: dict[str, Any]) -> object:
     for part in compiled:
         value = eval(part, names)
     return value
+
+
+def _formatted(error: BaseException, starter: tuple[str, ...]) -> str:
+    """The traceback as Python prints it, without the files that run the code."""
+    try:
+        error.__traceback__ = own_traceback(error, (__file__, *RUNNERS, *_runners(), *starter))
+        explain_semaphores(error)
+        return "".join(traceback.format_exception(error))
+    except BaseException:
+        return f"{last_line(error)}\n"
 
 
 def _runners() -> list[str]:
@@ -238,32 +249,39 @@ def _log(descriptor: int) -> AuditLog:
 
 
 class _Report:
-    """A run's report on itself, as long as the host reads it."""
+    """A run's report on itself, as long as the host reads it.
+
+    Of the processes that it copies itself to, only denials are told.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._process = os.getpid()
         self._room = REPORT
         #: The number of denials, also of those that are not told.
         self.denials = 0
 
-    def write(self, line: dict[str, object]) -> int:
-        """Write a line if there is room for it and an error; return its length."""
+    def write(self, line: dict[str, object], *, of_copies: bool = False) -> int:
+        """Write a line if there is room for it and an error; return its length if not."""
         data = json.dumps(line).encode() + b"\n"
-        if len(data) <= self._room - ERROR:
+        if len(data) > self._room - ERROR:
+            return len(data)
+        if of_copies or os.getpid() == self._process:
             self._room -= len(data)
             os.write(self._descriptor, data)
-            return 0
-        return len(data)
+        return 0
 
-    def write_error(self, error: BaseException, file: str) -> None:
+    def write_error(self, error: BaseException, formatted: str, file: str) -> None:
+        line = None
         with contextlib.suppress(BaseException):
-            found = {
-                "kind": class_name(type(error)),
-                "message": message(error),
-                "traceback": "".join(traceback.format_exception(error))[:TEXT],
-                "line": line_of(error, file),
-            }
-            self.write({"error": found})
+            line = line_of(error, file)
+        found = {
+            "kind": class_name(type(error)),
+            "message": message(error),
+            "traceback": formatted[:TEXT],
+            "line": line,
+        }
+        self.write({"error": found})
 
     def write_display(self, shown: list[dict[str, str | bytes]]) -> None:
         """Write what the code has shown, as far as there is room."""
@@ -289,8 +307,8 @@ class _Report:
             if too_long:
                 error = f"too large: {too_long / (1 << 20):.1f} MB of JSON, of at most 16 MB"
         except BaseException as failed:
-            error = told(failed)
-        if error:
+            error = last_line(failed)
+        if error and os.getpid() == self._process:
             data = json.dumps({"value_error": error[: ERROR // 16]}).encode() + b"\n"
             os.write(self._descriptor, data)
 
