@@ -29,8 +29,7 @@ from ...programs import (
     own_traceback,
     parts,
 )
-from ...sessions.forms import TEXT, class_name, message
-from ...sessions.forms import told as last_line
+from ...sessions.forms import TEXT, class_name, message, told as last_line
 from ..wire import DENIALS, REPORT, Job
 
 if TYPE_CHECKING:
