@@ -194,7 +194,8 @@ class Coroutines:
         except StopIteration as error:
             # A future refuses a StopIteration.
             kind, answer = "raised", RuntimeError(f"StopIteration: {error.value!r}")
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            # SystemExit would end the event loop.
             kind, answer = "raised", error
         finally:
             self._tasks.pop(number, None)

@@ -376,6 +376,26 @@ def test_a_tool_raises_in_the_step(session, waits):
     assert "QueueFull" in result.error.message
 
 
+@pytest.mark.parametrize("waits", ["", "await "], ids=["function", "coroutine function"])
+@pytest.mark.parametrize("is_arun", [False, True])
+def test_a_tool_that_exits_ends_no_host(session, waits, is_arun):
+    def leave():
+        raise SystemExit("usage: leave [-h]")
+
+    async def later():
+        leave()
+
+    async def arun(code, **more):
+        return await session.arun(code, **more)
+
+    def run(code, **more):
+        return asyncio.run(arun(code, **more)) if is_arun else session.run(code, **more)
+
+    result = run(f"{waits}leave()", tools={"leave": later if waits else leave}, timeout=20)
+    assert "SystemExit" in str(result.error) and "usage: leave [-h]" in str(result.error)
+    assert run("1 + 1").value == 2
+
+
 def test_a_loop_waits_for_no_step(session):
     async def main():
         ticks = 0

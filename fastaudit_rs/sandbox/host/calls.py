@@ -82,6 +82,12 @@ class _Reply(NamedTuple):
     ends: bool
 
 
+class _Exit(NamedTuple):
+    """What a coroutine function raised to exit."""
+
+    error: SystemExit
+
+
 class Calls:
     """The calls of tools, and the questions, of one run or step."""
 
@@ -229,7 +235,8 @@ class Calls:
                 finally:
                     self.thread = None
             except BaseException as error:
-                if not is_failure(error):
+                # A tool may parse arguments, or run a command, that ends by SystemExit.
+                if not is_failure(error) and (thinking or isinstance(error, KeyboardInterrupt)):
                     raise
                 fail(error)
             else:
@@ -237,7 +244,13 @@ class Calls:
 
         async def awaited() -> Any:
             with meanwhile:
-                return await function()
+                try:
+                    return await function()
+                except SystemExit as error:
+                    if thinking:
+                        raise
+                    # It would end the event loop.
+                    return _Exit(error)
 
         def ended(future: "concurrent.futures.Future[Any]") -> None:
             self._running.discard(future)
@@ -246,7 +259,10 @@ class Calls:
             except BaseException as error:
                 fail(error)
             else:
-                answer(value)
+                if isinstance(value, _Exit):
+                    fail(value.error)
+                else:
+                    answer(value)
 
         if not is_async:
             return call
