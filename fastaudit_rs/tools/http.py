@@ -1,6 +1,7 @@
 """The HTTP servers of the command: where they listen, and whose requests they take."""
 
 import asyncio
+import signal
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +42,7 @@ def own_hosts(port: int) -> list[str]:
 
 
 def serve(app: Any, listening: socket.socket, path: str, threads: int) -> None:
-    """Serve an ASGI application until Ctrl-C.
+    """Serve an ASGI application until Ctrl-C, SIGTERM or SIGHUP.
 
     Args:
         app: The application.
@@ -51,15 +52,22 @@ def serve(app: Any, listening: socket.socket, path: str, threads: int) -> None:
     """
     import uvicorn
 
+    host, port = listening.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    place = f"http://{shown}:{port}{path}"
+
     class Server(uvicorn.Server):
-        async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(threads + MORE))
-            await super().serve(sockets)
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+                # uvicorn itself ends at SIGINT and SIGTERM.
+                signal.signal(
+                    signal.SIGHUP, lambda _, frame: self.handle_exit(signal.SIGTERM, frame)
+                )
+            await super().startup(sockets)
+            print(f"fastaudit-rs: serving at {place}", file=sys.stderr, flush=True)
 
     with listening:
-        host, port = listening.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        print(f"fastaudit-rs: serving at http://{shown}:{port}{path}", file=sys.stderr, flush=True)
         config = uvicorn.Config(
             app, loop="asyncio", log_level="warning", timeout_graceful_shutdown=1
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .. import Policy
 from ..programs import BY_A_SIGNAL
 from .options import ANY, limits_of, open_sandbox, policy_of, sandbox_rules
-from .run_command import wrong
+from .run_command import exit_on_signals, wrong
 
 if TYPE_CHECKING:
     # It imports asyncio, which takes longer than the command: this is imported for its options.
@@ -45,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
         return wrong("mcp needs the package mcp: pip install 'fastaudit-rs[mcp]'")
     from . import mcp_server
 
+    exit_on_signals()
     most = None if address is None else options.sessions
     made = mcp_server.server(opens, rules=rules, max_sessions=most)
     try:

@@ -98,6 +98,21 @@ def wrong(error: Exception | str) -> int:
     return 2
 
 
+def exit_on_signals() -> None:
+    """Have the signals of a supervisor and a closed terminal end this command by `SystemExit`.
+
+    It removes its directories then.
+    """
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(BY_A_SIGNAL + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # `nohup` has it ignore one.
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, end)
+
+
 def exit_status(program: Callable[[], object], ending: "Ending | None" = None) -> int:
     """Run the program; `SystemExit` and `KeyboardInterrupt` pass."""
     try:
@@ -296,6 +311,7 @@ def _run_in_sandbox(options: argparse.Namespace) -> int:
     from .. import SandboxError
     from ..sandbox.host.policies import absolute
 
+    exit_on_signals()
     rules, approvable = sandbox_rules(options), _approvable(options)
     if options.tmp is not None:
         raise ValueError("--tmp: a sandbox has a directory of its own for temporary files")

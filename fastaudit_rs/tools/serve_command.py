@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from ..programs import BY_A_SIGNAL
 from .mcp_command import address_of
 from .options import open_sandbox, sandbox_rules
-from .run_command import wrong
+from .run_command import exit_on_signals, wrong
 
 DESCRIPTION = """\
 Serve a sandbox over HTTP: /execute, /upload, /download, /list and /exists as the Python runtime of
@@ -45,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
         listening = http.listen(host, port)
     except OSError as error:
         return wrong(f"--http {options.http}: {error.strerror or error}")
+    exit_on_signals()
     try:
         with listening, open_sandbox(rules, confine=options.confine) as sandbox:
             hosts = http.own_hosts(http.port_of(listening))

@@ -16,6 +16,7 @@ for module in ("starlette", "uvicorn", "python_multipart"):
     pytest.importorskip(module)
 
 from repository import ROOT  # noqa: E402
+from sandboxes import until  # noqa: E402
 
 from fastaudit_rs.tools.cli import main  # noqa: E402
 
@@ -271,3 +272,47 @@ def test_a_token_that_is_none(tmp_path, content, capsys):
     (tmp_path / "token").write_text(content)
     assert main(["serve", "--token-file", str(tmp_path / "token")]) == 2
     assert "must have 16 characters of ASCII or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["serve", "--http", "0"],
+        ["mcp", "--http", "0"],
+        [
+            "run",
+            "--sandbox",
+            "--write",
+            "OUT",
+            "-c",
+            "open('OUT/begun', 'w'); import time; time.sleep(60)",
+        ],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_supervisor_ends_it(tmp_path, command, number):
+    """By the signal of `systemctl stop`, `docker stop` or a closed terminal: nothing is left."""
+    if command[0] == "mcp":
+        pytest.importorskip("mcp")
+    out, temporary = tmp_path / "out", tmp_path / "temporary"
+    for each in (out, temporary):
+        each.mkdir()
+    command = [word.replace("OUT", str(out)) for word in command]
+    with subprocess.Popen(
+        [sys.executable, "-m", "fastaudit_rs", *command],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    ) as process:
+        if command[0] == "run":
+            until((out / "begun").exists)
+        else:
+            url = re.search(r"http://\S+", process.stderr.readline())[0]
+            if command[0] == "serve":
+                httpx.post(f"{url}/sessions/a", json={"code": "open('a', 'w')"}, timeout=60)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=20)
+        assert (process.returncode, errors) in [(128 + number, ""), (128 + signal.SIGTERM, "")]
+    assert os.listdir(temporary) == []
