@@ -64,6 +64,7 @@ def test_errors_name_what_is_wrong(files, box):
         (lambda: files.remove("../x"), ValueError),
         (lambda: files.open("/etc/passwd"), ValueError),
         (lambda: files.upload(box.directory / "none"), FileNotFoundError),
+        (lambda: files.upload("/dev/null"), OSError),
     ):
         with pytest.raises(error):
             use()

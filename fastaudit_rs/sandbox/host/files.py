@@ -86,6 +86,7 @@ def code_of(file: str, writable: Iterable[str]) -> str:
             return data.decode()
     except OSError as error:
         if error.errno != errno.EFBIG:
+            error.filename = file
             raise
     raise OSError(errno.EFBIG, f"code must have at most {CODE >> 20} MB", file)
 

@@ -216,7 +216,7 @@ class SandboxFiles:
         regular file.
 
         Args:
-            source: The file or the directory of the host.
+            source: The file or the directory of the host, or a link to one.
             name: Its name in the sandbox; the last part of `source` by default. ``"."`` puts the
                 files of a directory beside those that there are.
 
@@ -224,12 +224,15 @@ class SandboxFiles:
             The names of the files that were copied.
 
         Raises:
-            OSError: A file cannot be read or written.
+            OSError: A file cannot be read or written, or `source` is something else.
         """
         path = os.fspath(source)
+        kind = os.stat(path).st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+            raise OSError(errno.EINVAL, "it is no regular file or directory", path)
         parts = self._parts(os.path.basename(os.path.abspath(path)) if name is None else name)
         copied: deque[str] = deque()
-        files = _of_host(path, []) if os.path.isdir(path) else [(path, list[str]())]
+        files = _of_host(path, []) if stat.S_ISDIR(kind) else [(path, list[str]())]
         with self._root() as root:
             for file, below in files:
                 to = [*parts, *below]
