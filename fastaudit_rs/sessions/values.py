@@ -73,8 +73,8 @@ def unpack(data: bytes | memoryview, *, arrays: bool = True, own: bool = False) 
 #: Kinds of elements that are their bytes: numbers, times, texts of one length.
 PLAIN = frozenset("biufcmMSU")
 
-#: The number of dimensions of an array: numpy's own limit was this for long.
-DIMENSIONS = 32
+#: The number of dimensions of an array: numpy's own limit, which was 32 before numpy 2.
+DIMENSIONS = 64
 
 #: Types of columns that have texts alone.
 TEXTS = ("str", "string")
@@ -103,9 +103,10 @@ def form_of(packer: Packer, value: Any, place: str, depth: int) -> Any:
     numpy, pandas = map(sys.modules.get, ("numpy", "pandas"))
     if numpy is not None and isinstance(value, numpy.generic):
         # A number of numpy becomes one of Python where Python has such numbers.
-        if value.dtype.kind in "biufcSU":
-            return packer.form(value.item(), place, depth)
-        return _array(packer, numpy.asarray(value), place)
+        plain = value.item() if value.dtype.kind in "biufcSU" else value
+        if not isinstance(plain, numpy.generic):
+            return packer.form(plain, place, depth)
+        return {**_array(packer, numpy.asarray(value), place), "scalar": True}
     if any(value is getattr(pandas, name, None) for name in ("NA", "NaT")):
         return {"$": "missing", "name": str(value)}
     for module, forms in PACKAGES.items():
@@ -305,7 +306,8 @@ def _made_array(unpacker: Unpacker, form: Any) -> Any:
         letters = numpy.frombuffer(blob, dtype=f"{kind.byteorder}u4")
         if letters.max() > sys.maxunicode:
             raise ValueError("an array with letters that are none")
-    return numpy.frombuffer(blob, dtype=kind).reshape(shape).copy()
+    made = numpy.frombuffer(blob, dtype=kind).reshape(shape)
+    return made.copy() if shape or form.get("scalar") is not True else made[()]
 
 
 def _made_polars(polars: Any, unpacker: Unpacker, form: Any) -> Any:

@@ -411,10 +411,13 @@ def arrays():
         numpy.array([True, False]),
         numpy.float32(0.5),
         numpy.datetime64("2026-01-01T00:00:00", "ns"),
+        numpy.longdouble(1.5),
+        numpy.clongdouble(1.5 + 2j),
+        numpy.zeros((1,) * 32),
     ]
 
 
-@pytest.mark.parametrize("number", range(9))
+@pytest.mark.parametrize("number", range(12))
 def test_arrays(number):
     numpy = pytest.importorskip("numpy")
     array = arrays()[number]
@@ -422,6 +425,14 @@ def test_arrays(number):
     numpy.testing.assert_array_equal(back, array)
     if array.ndim:
         assert (back.dtype, back.shape, back.flags.writeable) == (array.dtype, array.shape, True)
+    elif isinstance(array, numpy.generic) and isinstance(back, (numpy.generic, numpy.ndarray)):
+        assert type(back) is type(array)
+
+
+def test_arrays_of_many_dimensions():
+    numpy = pytest.importorskip("numpy", minversion="2.0")
+    shape = (1,) * 64
+    assert unpack(pack(numpy.zeros(shape))).shape == shape
 
 
 def test_array_of_objects():
