@@ -135,6 +135,7 @@ WRONG = (
     (("a\0b",), {}, ValueError, "no null characters"),
     (("ls",), {"env": ["A"]}, TypeError, "env must be a mapping"),
     (("ls",), {"env": {"A": 1}}, TypeError, "env must be str"),
+    (("ls",), {"env": {"A=B": "1"}}, ValueError, "env: 'A=B' is no name of a variable"),
     (("ls",), {"stdin": 3}, TypeError, "stdin must be str or bytes"),
     (("ls",), {"timeout": -1}, ValueError, "timeout must be positive"),
     (("ls",), {"envs": {}}, TypeError, "env"),

@@ -9,6 +9,7 @@ from ..._keywords import checked, twin
 from ...results import Result
 from ..wire import Command
 from .runner import RunRequest
+from .setup import plain_text, variables
 
 #: The characters of a command, which go with the head of a message.
 LONGEST = 100_000
@@ -85,9 +86,9 @@ def _request(
 ) -> RunRequest:
     words: list[str] | str
     if isinstance(command, str):
-        words = _text("command", command)
+        words = plain_text("command", command)
     elif isinstance(command, Sequence) and not isinstance(command, (bytes, bytearray, memoryview)):
-        words = [_text("command", word) for word in command]
+        words = [plain_text("command", word) for word in command]
     else:
         kind = type(command).__name__
         raise TypeError(f"command must be a str or a list of str, not {kind}")
@@ -95,8 +96,8 @@ def _request(
         raise ValueError("command must name a program")
     if env is not None and not isinstance(env, Mapping):
         raise TypeError(f"env must be a mapping from names, not {type(env).__name__}")
-    given = {_text("env", name): _text("env", value) for name, value in (env or {}).items()}
-    place = None if cwd is None else _text("cwd", cwd)
+    given = variables(env or {})
+    place = None if cwd is None else plain_text("cwd", cwd)
     length = sum(map(len, (*words, place or "", *given, *given.values())))
     if length > LONGEST:
         raise ValueError(
@@ -107,12 +108,3 @@ def _request(
     text = words if isinstance(words, str) else shlex.join(words)
     made = Command(words, place, given)
     return RunRequest(text, stdin=stdin, timeout=timeout, command=made)
-
-
-def _text(argument: str, given: object) -> str:
-    text = os.fspath(given) if isinstance(given, os.PathLike) else given
-    if not isinstance(text, str):
-        raise TypeError(f"{argument} must be str, not {type(given).__name__}: write str(…)")
-    if "\0" in text:
-        raise ValueError(f"{argument} must have no null characters")
-    return text

@@ -382,6 +382,30 @@ def environment(named: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
         for name, value in os.environ.items()
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in PASSED)
     }
-    if isinstance(named, Mapping):
-        return passed | {str(name): str(value) for name, value in named.items()}
-    return passed | {name: os.environ[name] for name in named if name in os.environ}
+    if not isinstance(named, Mapping):
+        names = [plain_text("env", name) for name in named]
+        named = {name: os.environ[name] for name in names if name in os.environ}
+    return variables(passed | dict(named))
+
+
+def variables(given: Mapping[Any, Any]) -> dict[str, str]:
+    """Variables of a program, checked: environ(7)."""
+    found = {plain_text("env", name): plain_text("env", value) for name, value in given.items()}
+    for name in found:
+        if not name or "=" in name:
+            raise ValueError(f"env: {name!r} is no name of a variable")
+    return found
+
+
+def plain_text(argument: str, given: object) -> str:
+    """A text that a program may get."""
+    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(text, str):
+        raise TypeError(f"{argument} must be str, not {type(given).__name__}: write str(…)")
+    if "\0" in text:
+        raise ValueError(f"{argument} must have no null characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{argument} must be text of Unicode, not {text[:100]!r}") from None
+    return text
