@@ -359,8 +359,8 @@ class Result:
 
     @property
     def success(self) -> bool:
-        """True if it ended by itself, with the status 0."""
-        return self.returncode == 0 and self.killed_by is None
+        """True if it ended by itself, with the status 0 and without an exception."""
+        return self.returncode == 0 and self.killed_by is None and self.error is None
 
     @property
     def timed_out(self) -> bool:

@@ -217,7 +217,26 @@ class TestUndo:
         assert session.get("x") == 2
 
 
+#: Ends of steps that take a while, and give their name then.
+HANDLERS = [
+    "try: time.sleep(9)\nexcept KeyboardInterrupt: time.sleep(0.2); ended = 1",
+    "try: time.sleep(9)\nfinally:\n    time.sleep(0.2); ended = 1",
+    "def end():\n    try: 1 / 0\n    except ZeroDivisionError: time.sleep(0.2)\n"
+    "try: time.sleep(9)\nexcept KeyboardInterrupt: end(); ended = 1",
+    "async def f():\n    try: await asyncio.sleep(9)\n    finally: time.sleep(0.2)\n"
+    "try: await f()\nfinally: ended = 1",
+    # The first interrupts are lost.
+    "ended = 0\nwhile ended < 3:\n    try: time.sleep(9)\n    except: ended += 1",
+]
+
+
 class TestEnds:
+    @pytest.mark.parametrize("code", HANDLERS)
+    def test_a_handler_of_an_interrupt_has_its_time(self, session, code):
+        ran = session.run(f"import asyncio, time\n{code}", timeout=0.3)
+        assert ran.killed_by == "wall_seconds"
+        assert "ended" in session.names
+
     @pytest.mark.slow
     def test_a_limit_that_is_ignored(self, session):
         session.run("x = 1")
@@ -258,6 +277,7 @@ class TestEnds:
                 "next(one for one in gc.get_objects() if type(one).__name__ == '_Child').end(3)",
                 3,
             ),
+            ("import os; os.closerange(3, 256)", 0),
             ("import signal, time; signal.setitimer(0, 0.01); time.sleep(9)", -14),
         ],
     )
@@ -265,7 +285,8 @@ class TestEnds:
         session.run("import gc\nx = 1")
         ran = session.run(f"print('said', flush=True); x = 2; {code}")
         assert (ran.returncode, ran.killed_by, ran.stdout) == (status, None, "said\n")
-        how = f"exit status {status}" if status > 0 else f"signal {-status}"
+        assert not ran.success
+        how = f"exit status {status}" if status >= 0 else f"signal {-status}"
         way = "reset() starts another, undo() goes back"
         assert str(ran.error) == f"SystemExit: the step ended its process ({how}): {way}"
         with pytest.raises(SandboxError, match=r"has ended .*: reset\(\) .*undo\(\)"):

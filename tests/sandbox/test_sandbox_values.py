@@ -155,3 +155,9 @@ def test_a_copy_of_the_process(plain, child):
     ran = plain.run(textwrap.dedent(code), value=True)
     assert (ran.returncode, ran.error, ran.value) == (0, None, "parent")
     assert [denied.path for denied in ran.violations] == ["/srv/x"]
+
+
+def test_a_program_that_closes_all_descriptors(plain):
+    """As a daemon does: that of its report is among them."""
+    ran = plain.run("import os\nos.closerange(3, 256)\nprint('done')\n1", value=True)
+    assert (ran.success, ran.stdout, ran.stderr, ran.value) == (True, "done\n", "", None)

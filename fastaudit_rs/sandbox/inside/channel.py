@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,11 @@ from ..wire import after, decode, encode, receive
 
 #: The seconds after which a thread that waits for another one looks for interrupts.
 LOOK = 0.05
+
+#: The errors that are looked at of those that came one while another was handled.
+MOST_ERRORS = 20
+
+_CONTEXT: Any = vars(BaseException)["__context__"].__get__
 
 #: A message: its head, its body, and the descriptors that came with it.
 Message = tuple[dict[str, Any], memoryview, list[int]]
@@ -38,6 +44,8 @@ class HostChannel:
         #: True while the main thread waits for the host, behind its shield.
         self._waits = False
         self._was_interrupted = False
+        #: True once the step that runs got an interrupt.
+        self._has_raised = False
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -66,6 +74,12 @@ class HostChannel:
         if self._shields and not self._waits:
             self._was_interrupted = True
         elif self.interruptible:
+            self._raise()
+
+    def _raise(self) -> None:
+        # The host repeats it, as the first one may be lost: not for code that handles it now.
+        if not (self._has_raised and _handles_interrupt()):
+            self._has_raised = True
             raise KeyboardInterrupt
 
     def take_interrupts(self) -> None:
@@ -73,7 +87,7 @@ class HostChannel:
         signal.signal(signal.SIGINT, self.interrupted)
         # It is blocked where the process begins.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        self._was_interrupted = False
+        self._was_interrupted = self._has_raised = False
 
     @contextlib.contextmanager
     def _shielded(self) -> Iterator[None]:
@@ -94,7 +108,7 @@ class HostChannel:
         if self._was_interrupted:
             self._was_interrupted = False
             if self.interruptible:
-                raise KeyboardInterrupt
+                self._raise()
 
     def send(self, kind: str, *body: bytes | memoryview, **head: object) -> None:
         parts: Sequence[bytes | memoryview] = encode(kind, *body, **head)
@@ -209,3 +223,13 @@ class HostChannel:
                     # One that is awaited may be cancelled.
                     with contextlib.suppress(InvalidStateError):
                         self._answers[number].set_result((head, body, descriptors))
+
+
+def _handles_interrupt() -> bool:
+    """Tell whether an interrupt is handled now, or an error that came while it was."""
+    error: Any = sys.exc_info()[1]
+    for _ in range(MOST_ERRORS):
+        if error is None or type(error) is KeyboardInterrupt:
+            break
+        error = _CONTEXT(error)
+    return type(error) is KeyboardInterrupt

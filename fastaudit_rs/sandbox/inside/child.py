@@ -265,10 +265,15 @@ class _Report:
         data = json.dumps(line).encode() + b"\n"
         if len(data) > self._room - ERROR:
             return len(data)
-        if of_copies or os.getpid() == self._process:
-            self._room -= len(data)
-            os.write(self._descriptor, data)
+        self._room -= len(data)
+        self._put(data, of_copies)
         return 0
+
+    def _put(self, data: bytes, of_copies: bool = False) -> None:
+        if of_copies or os.getpid() == self._process:
+            # The code may have closed it, as a daemon closes all.
+            with contextlib.suppress(OSError):
+                os.write(self._descriptor, data)
 
     def write_error(self, error: BaseException, formatted: str, file: str) -> None:
         line = None
@@ -307,9 +312,8 @@ class _Report:
                 error = f"too large: {too_long / (1 << 20):.1f} MB of JSON, of at most 16 MB"
         except BaseException as failed:
             error = last_line(failed)
-        if error and os.getpid() == self._process:
-            data = json.dumps({"value_error": error[: ERROR // 16]}).encode() + b"\n"
-            os.write(self._descriptor, data)
+        if error:
+            self._put(json.dumps({"value_error": error[: ERROR // 16]}).encode() + b"\n")
 
 
 def _base64(data: bytes) -> str:
