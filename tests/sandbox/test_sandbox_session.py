@@ -70,6 +70,21 @@ class TestTools:
         assert session.run("double(5)").error.kind == "NameError"
         assert session.run("add(5)").value == 7
 
+    def test_one_that_nobody_awaits(self, session):
+        async def slow():
+            pass
+
+        ran = session.run("slow()\n1", tools=[slow])
+        assert "coroutine 'slow' was never awaited" in ran.stderr
+
+    def test_a_call_that_the_step_leaves(self, session):
+        async def slow():
+            await asyncio.sleep(60)
+
+        begin = "import asyncio\ntask = asyncio.create_task(slow())\nawait asyncio.sleep(0)"
+        assert session.run(begin, tools=[slow]).success
+        assert "the step that made it has ended" in session.run("await task").error.message
+
     def test_from_threads(self, session):
         code = """
             from concurrent.futures import ThreadPoolExecutor

@@ -33,6 +33,9 @@ TEXT = 10_000
 UNREAD = 128 << 20
 _UNREAD = f"more than {UNREAD >> 20} MB of answers of the host wait to be read"
 
+#: The error of a call that goes on as its step ends.
+OVER = "the call was cancelled, as the step that made it has ended: await it in that step"
+
 EMPTY = inspect.Signature.empty
 
 
@@ -124,6 +127,7 @@ class Calls:
         self._budget = budget
         budget.begin()
         self._running: set[concurrent.futures.Future[Any]] = set()
+        self._is_over = False
 
     def obey(self, head: dict[str, Any], body: memoryview) -> Callable[[], None] | None:
         """Start the tool, or the ``on_ask``, that a message asks for; or return what calls it."""
@@ -256,6 +260,8 @@ class Calls:
             self._running.discard(future)
             try:
                 value = future.result()
+            except concurrent.futures.CancelledError as error:
+                fail(RuntimeError(OVER) if self._is_over and thinking is None else error)
             except BaseException as error:
                 fail(error)
             else:
@@ -336,6 +342,7 @@ class Calls:
 
     def end(self) -> None:
         """Cancel the calls that have not ended: their step has."""
+        self._is_over = True
         for future in list(self._running):
             future.cancel()
 

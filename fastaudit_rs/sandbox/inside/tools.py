@@ -39,7 +39,10 @@ class HostTool:
         name = self.__name__
         packed = packed_arguments(name, self._parameters, args, kwargs)
         if self._is_async:
-            return self._awaited(packed)
+            called: Any = self._awaited(packed)
+            # Python names it where nobody awaits it.
+            called.__name__ = called.__qualname__ = name
+            return called
         return _result(name, self._channel.call("call", packed, name=name))
 
     async def _awaited(self, packed: bytes) -> Any:
