@@ -2,8 +2,10 @@
 
 import os
 import random
+import resource
 import shutil
 import stat
+import subprocess
 import time
 
 import pytest
@@ -132,9 +134,68 @@ def test_links_of_the_target_are_not_followed(session, tmp_path):
 def test_a_directory_in_the_place_of_a_file(session, tmp_path):
     (tmp_path / "kept.txt").mkdir()
     session.run(STEP)
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="Is a directory"):
         session.commit(tmp_path)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def files_in(place):
+    found = (path for path in place.rglob("*") if path.is_file())
+    return {str(path.relative_to(place)): path.read_text() for path in found}
+
+
+def test_a_file_that_became_a_directory_and_the_other_way(session, shared, tmp_path):
+    session.run("import os; os.makedirs('p/q'); open('p/q/a', 'w').write('a'); open('m', 'w')")
+    session.commit(tmp_path)
+    (tmp_path / "p" / "own").write_text("the host's")
+    code = """
+        import shutil
+        shutil.rmtree("p")
+        open("p", "w").write("p")
+        os.unlink("m")
+        os.makedirs("m/n")
+        open("m/n/o", "w").write("o")
+        open("m/x", "w").write("x")
+    """
+    assert session.run("if 1:" + code).success
+    # The host's own file is in the way: nothing changes.
+    before = files_in(tmp_path)
+    with pytest.raises(IsADirectoryError):
+        session.commit(tmp_path)
+    assert files_in(tmp_path) == before
+    (tmp_path / "p" / "own").unlink()
+    session.commit(tmp_path)
+    assert files_in(tmp_path) == {"p": "p", "m/n/o": "o", "m/x": "x"}
+    assert session.diff() == []
+
+
+def test_more_changes_than_descriptors(session, tmp_path):
+    names = [f"d{number % 7}/{number}" for number in range(300)]
+    session.run(f"import os\nfor name in {names}:\n    os.makedirs(name); open(name + '/a', 'w')")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, limits[1]))
+    try:
+        assert len(session.commit(tmp_path)) == 300
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert len(files_in(tmp_path)) == 300
+
+
+@pytest.mark.skipif(shutil.which("patch") is None, reason="needs patch(1)")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("a\nb", "a\nb\n"), ("a\nb\n", "a\nc"), ("a\u2028b\n", "a\u2028c\n"), ("a\rb\n", "a\nb\n")],
+)
+def test_a_diff_can_be_applied(session, tmp_path, before, after):
+    """As patch(1) reads it: lines end at newlines alone, and the last one may have none."""
+    (tmp_path / "kept.txt").write_bytes(before.encode())
+    session.run(f"open('kept.txt', 'wb').write({before.encode()!r})")
+    session.commit(tmp_path)
+    session.run(f"open('kept.txt', 'wb').write({after.encode()!r})")
+    [change] = session.diff()
+    patch = ["patch", "--binary", "-p1", "-s", "-d", str(tmp_path)]
+    subprocess.run(patch, input=change.diff.encode(), check=True)
+    assert (tmp_path / "kept.txt").read_bytes() == after.encode()
 
 
 def test_links_of_the_sandbox_are_not_followed(session, shared, tmp_path):

@@ -8,6 +8,7 @@ write beyond its ``max_disk``.
 import contextlib
 import difflib
 import errno
+import io
 import itertools
 import os
 import secrets
@@ -18,7 +19,17 @@ from typing import Literal
 
 from ..._native import _remove_directory
 from ..._text import printable
-from .beneath import NEW, READ, check_regular, opened, parent, parts_of, status_of
+from .beneath import (
+    DIRECTORY,
+    NEW,
+    READ,
+    check_regular,
+    entered,
+    opened,
+    parent,
+    parts_of,
+    status_of,
+)
 
 #: The bytes of the files that are kept to compare with.
 KEPT = 100 << 20
@@ -29,6 +40,9 @@ TEXT = 1 << 20
 #: The steps for comparing the texts of a directory line by line, some 0.1 µs each. Code chooses how
 #: often lines repeat: without a bound 60,000 lines take minutes.
 STEPS = 10_000_000
+
+#: What diff(1) writes after a last line that no newline ends.
+_NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
 @dataclass(frozen=True)
@@ -88,35 +102,46 @@ class Review:
     def commit(self, to: str) -> list[Change]:
         """Copy what was added and changed to a directory, and remove there what was removed."""
         changes = self.changes(steps=0)
+        removed = {change.name for change in changes if change.kind == "removed"}
         os.makedirs(to, exist_ok=True)
-        with contextlib.ExitStack() as stack:
-            root = stack.enter_context(opened(self._directory))
-            target = stack.enter_context(opened(to, follow=True))
-            waiting: list[tuple[int, str, str]] = []
-            removed: list[tuple[int, str]] = []
+        with opened(self._directory) as root, opened(to, follow=True) as target:
+            for name in removed:
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    with parent(target, parts_of(name), makes=False) as at:
+                        check_regular(at, parts_of(name)[-1])
+            waiting: list[_Waiting] = []
             try:
                 for change in changes:
-                    if change.kind == "removed":
-                        with contextlib.suppress(FileNotFoundError):
-                            removed.append(_place(target, change.name, stack, makes=False))
-                    elif (file := _read(root, change.name, KEPT)) is not None:
-                        at, name = _place(target, change.name, stack, makes=True)
-                        temporary = f".{secrets.token_hex(8)}.tmp"
-                        waiting.append((at, temporary, name))
-                        _write(at, temporary, file)
-                while waiting:
-                    at, temporary, name = waiting[0]
-                    os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
-                    waiting.pop(0)
+                    if change.kind != "removed":
+                        one = _Waiting.at(target, change.name, removed)
+                        if (file := _read(root, change.name, KEPT)) is not None:
+                            waiting.append(one)
+                            with entered(target, one.above) as at:
+                                _write(at, one.temporary, file)
+                self._place(target, waiting, removed)
             finally:
-                for at, temporary, _ in waiting:
-                    with contextlib.suppress(OSError):
-                        os.unlink(temporary, dir_fd=at)
-            for at, name in removed:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=at)
+                for one in waiting:
+                    with contextlib.suppress(OSError), entered(target, one.above) as at:
+                        os.unlink(one.temporary, dir_fd=at)
         self._before = self._now()
         return changes
+
+    def _place(self, target: int, waiting: "list[_Waiting]", removed: set[str]) -> None:
+        """Give the files that wait their names, and remove others: first those in their way."""
+        new = {"/".join(one.parts) for one in waiting}
+        above = {name for one in waiting for name in _above(one.parts)}
+        in_way = {
+            one for one in removed if one in above or not new.isdisjoint(_above(one.split("/")))
+        }
+        _remove_files(target, in_way)
+        for one in [*waiting]:
+            with entered(target, one.above) as at:
+                if len(one.rest) == 1:
+                    _remove_empty(at, one.rest[0])
+                with parent(at, one.rest, makes=True) as there:
+                    os.rename(one.temporary, one.rest[-1], src_dir_fd=at, dst_dir_fd=there)
+            waiting.remove(one)
+        _remove_files(target, removed - in_way)
 
     def discard(self) -> list[Change]:
         """Put the directory back to the files that it had."""
@@ -224,8 +249,8 @@ class _Diffs:
             old, new = before.decode(), after.decode()
         except UnicodeDecodeError:
             return None
-        lines = self._lines(name, old.splitlines(keepends=True), new.splitlines(keepends=True))
-        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+        lines = self._lines(name, _split(old), _split(new))
+        return "".join(line if line.endswith("\n") else f"{line}{_NO_NEWLINE}" for line in lines)
 
     def _lines(self, name: str, old: list[str], new: list[str]) -> Iterable[str]:
         names = f"a/{printable(name)}", f"b/{printable(name)}"
@@ -241,6 +266,11 @@ class _Diffs:
         finally:
             self._left = matcher.left
         return difflib.unified_diff(old, new, *names)
+
+
+def _split(text: str) -> list[str]:
+    """The lines of a text as diff(1) knows them: no other character ends one."""
+    return [*io.StringIO(text, newline="\n")]
 
 
 class _TooLong(Exception):
@@ -287,12 +317,69 @@ def _read(root: int, name: str, most: int) -> _File | None:
     return _File(data, bool(status.st_mode & stat.S_IXUSR))
 
 
-def _place(target: int, name: str, stack: contextlib.ExitStack, *, makes: bool) -> tuple[int, str]:
-    """The directory of a file, and its name there. Nothing but a regular file may be there."""
-    parts = parts_of(name)
-    at = stack.enter_context(parent(target, parts, makes))
-    check_regular(at, parts[-1])
-    return at, parts[-1]
+@dataclass(frozen=True)
+class _Waiting:
+    """A file that waits for its place in another directory."""
+
+    #: The directories that there are on its way, and the rest of its name.
+    above: list[str]
+    rest: list[str]
+    temporary: str
+
+    @property
+    def parts(self) -> list[str]:
+        return [*self.above, *self.rest]
+
+    @classmethod
+    def at(cls, target: int, name: str, removed: set[str]) -> "_Waiting":
+        """Look for its place, where only a regular file may be, or files that are removed too."""
+        parts = parts_of(name)
+        for number, step in enumerate(parts):
+            above, rest = parts[:number], parts[number:]
+            found = cls(above, rest, f".{secrets.token_hex(8)}.tmp")
+            with entered(target, above) as at:
+                try:
+                    mode = os.lstat(step, dir_fd=at).st_mode
+                except FileNotFoundError:
+                    return found
+                is_last = len(rest) == 1
+                if stat.S_ISDIR(mode):
+                    if is_last and (files := _files(at, step, above)) and files <= removed:
+                        return found
+                elif "/".join(parts[: number + 1]) in removed:
+                    check_regular(at, step)
+                    return found
+                if is_last:
+                    check_regular(at, step)
+        return found
+
+
+def _above(parts: list[str]) -> list[str]:
+    """The names of the directories that a file is in."""
+    return ["/".join(parts[:end]) for end in range(1, len(parts))]
+
+
+def _files(at: int, name: str, above: list[str]) -> set[str]:
+    """The names of the files in a directory."""
+    found = os.fwalk(name, dir_fd=at)
+    return {"/".join((*above, place, file)) for place, _, files, _ in found for file in files}
+
+
+def _remove_files(target: int, names: Iterable[str]) -> None:
+    for name in names:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            with parent(target, parts_of(name), makes=False) as at:
+                os.unlink(parts_of(name)[-1], dir_fd=at)
+
+
+def _remove_empty(at: int, name: str) -> None:
+    """Remove a directory whose files are gone, and the directories in it."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        os.close(os.open(name, DIRECTORY, dir_fd=at))
+        for _, directories, _, place in os.fwalk(name, dir_fd=at, topdown=False):
+            for directory in directories:
+                os.rmdir(directory, dir_fd=place)
+        os.rmdir(name, dir_fd=at)
 
 
 def _write(at: int, name: str, file: _File) -> None:
