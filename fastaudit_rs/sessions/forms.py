@@ -10,6 +10,9 @@ from .hashes import check_alike, check_count
 #: side that reads.
 VALUES, DEPTH = 1 << 20, 100
 
+#: How deep the values that are sent may be in others: their forms are deeper.
+NESTED = DEPTH - 10
+
 #: The bytes that a value of a session may have.
 VALUE = 64 << 20
 
@@ -80,8 +83,8 @@ class Packer:
         self.count += 1
         if self.count > VALUES:
             raise NotData(f"more than {VALUES} values")
-        if depth > DEPTH - 10:
-            raise NotData(f"{place[:200]} is nested more than {DEPTH - 10} deep")
+        if depth > NESTED:
+            raise NotData(f"{place[:200]} is nested more than {NESTED} deep")
         if value is None or value is True or value is False:
             return value
         given: Any = value
@@ -136,7 +139,7 @@ class Packer:
         """True if JSON holds all of them as they are; they are counted then."""
         kinds = {*map(type, items)}
         is_held = kinds <= _LEAVES and self.count + len(items) <= VALUES
-        if not is_held or depth + 1 > DEPTH - 10:
+        if not is_held or depth + 1 > NESTED:
             return False
         numbers = [item for item in items if type(item) is int] if len(kinds) > 1 else items
         if int in kinds and not -_GREAT < min(numbers) <= max(numbers) < _GREAT:

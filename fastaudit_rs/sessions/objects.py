@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from .forms import DEPTH, NotData, Packer, Unpacker
+from .forms import NESTED, NotData, Packer, Unpacker
 
 #: Names of time zones, as the IANA has them, and differences from UTC: another name could make a
 #: library open any file.
@@ -189,7 +189,7 @@ def data_maker() -> Callable[[Any, str], Any]:
     """
     kind_of, is_a, get, has, fields_of = type, isinstance, getattr, hasattr, dataclasses.fields
     containers, mapping = (list, tuple, set, frozenset), dict
-    enums, deepest, refused = enum.Enum, DEPTH, NotData
+    enums, deepest, refused = enum.Enum, NESTED, NotData
 
     def data_of(value: Any, place: str, depth: int = 0) -> Any:
         if depth > deepest:

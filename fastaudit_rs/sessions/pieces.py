@@ -153,7 +153,8 @@ class InLoop:
 class Stream(AsyncIterator[Output]):
     """The output of a step as it comes; its result at the end.
 
-    The step begins when the first of it is asked for.
+    The step begins when the first of it is asked for. A stream that goes away before its end
+    interrupts the step, as `aclose` does.
     """
 
     def __init__(
@@ -186,14 +187,26 @@ class Stream(AsyncIterator[Output]):
         raise StopAsyncIteration
 
     def _begun(self) -> "asyncio.Task[Result]":
-        loop = asyncio.get_running_loop()
+        # Nothing here leads to the stream: it goes away once nobody reads it.
+        loop, put = asyncio.get_running_loop(), self._queue.put_nowait
 
         def tell(output: Output) -> None:
-            loop.call_soon_threadsafe(self._queue.put_nowait, output)
+            loop.call_soon_threadsafe(put, output)
+
+        def ended(task: "asyncio.Task[Result]") -> None:
+            put(None)
+            if not task.cancelled():
+                # It is raised where the stream is read, if it still is.
+                task.exception()
 
         task = loop.create_task(self._run(tell, self._stopped))
-        task.add_done_callback(lambda _: self._queue.put_nowait(None))
+        task.add_done_callback(ended)
         return task
+
+    def __del__(self) -> None:
+        if self._task is not None and not self._task.done():
+            self._stopped.set()
+            self._interrupt()
 
     @property
     def result(self) -> Result:

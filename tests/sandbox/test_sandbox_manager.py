@@ -96,7 +96,8 @@ class TestEnvironments:
         assert manager.list() == []
         for name in ("one", "two"):
             manager.create(name)
-        assert manager.list() == ["one", "two"]
+        assert manager.list() == [*manager] == ["one", "two"]
+        assert "one" in manager and "three" not in manager
         assert manager.run("one", "print(input())", stdin="x").stdout == "x\n"
         assert asyncio.run(
             manager.arun("two", "import sys; sys.argv[1:]", ["a"], value=True)

@@ -131,6 +131,23 @@ def test_pieces_of_a_stream_are_lines(session):
     assert all(text.endswith("\n") for text in asyncio.run(pieces()))
 
 
+def test_a_stream_that_nobody_reads_to_its_end(session):
+    """It interrupts its step."""
+
+    async def main():
+        code = "import time\nfor i in range(200): print(i, flush=True); time.sleep(0.05)"
+        async for _ in session.stream(code):
+            break
+        begun = time.monotonic()
+        while time.monotonic() - begun < 8:
+            try:
+                return (await session.arun("i < 199")).value
+            except RuntimeError:
+                await asyncio.sleep(0.05)
+
+    assert asyncio.run(main()) is True
+
+
 async def coroutine(output):
     pass
 

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -209,6 +209,9 @@ class SandboxManager(Closing):
         """The names of the environments, in the order in which they were made."""
         with self._lock:
             return [*self._environments]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.list())
 
     def __getitem__(self, name: str) -> Sandbox:
         """The sandbox of an environment.
