@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
             raise ValueError(f"--tmp: there is no directory {options.tmp}")
         if options.sandbox:
             return _run_in_sandbox(options)
-        policy, limits = policy_of(options), None
+        policy, limits = _reading_itself(policy_of(options), options), None
         if options.timeout is not None or options.memory is not None:
             limits = limits_of(options)
             _check_memory(limits)
@@ -90,6 +90,13 @@ def run(options: argparse.Namespace) -> int:
     for warning in warned:
         print(str(warning.message).replace("fastaudit_rs", "fastaudit-rs", 1), file=sys.stderr)
     return exit_status(program, ending)
+
+
+def _reading_itself(policy: Policy, options: argparse.Namespace) -> Policy:
+    """Let a program read its own file, as a process does that a pool of it spawns."""
+    if policy.read is None or options.kind in ("-c", "-m") or options.program[0] == "-":
+        return policy
+    return policy.replace(read=[*policy.read, options.program[0]])._told_in("options")
 
 
 def wrong(error: Exception | str) -> int:

@@ -191,6 +191,18 @@ class TestPermissions:
         assert "cli.py" not in done.stderr
         assert os.listdir() == []
 
+    def test_a_program_may_read_itself(self, command, script, tmp_path):
+        """As each process of a pool does that is spawned."""
+        program = script(
+            "import multiprocessing\nif __name__ == '__main__':\n"
+            "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+            "        print(pool.map(abs, [-1]))\n    os.listdir('/srv')"
+        )
+        (tmp_path / "other").mkdir()
+        done = command("run", "--read", str(tmp_path / "other"), program)
+        assert done.stdout == "[1]\n"
+        assert "To allow it: --read /srv\n" in done.stderr
+
 
 class TestLearning:
     def test_it_writes_where_it_was_started(self, command, places):
