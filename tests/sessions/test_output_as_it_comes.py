@@ -144,6 +144,7 @@ def test_a_stream_that_nobody_reads_to_its_end(session):
                 return (await session.arun("i < 199")).value
             except RuntimeError:
                 await asyncio.sleep(0.05)
+        return None
 
     assert asyncio.run(main()) is True
 
