@@ -1,6 +1,7 @@
 """The report of the pytest plugin on tests that reach outside, and its baseline."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -188,6 +189,15 @@ class TestBaseline:
         result = run(free, "--audit=raise", options[0], "-k", "not socket")
         result.assert_outcomes(passed=5, deselected=1)
         result.stdout.fnmatch_lines(["No test reached outside, but for what is in *base.txt."])
+
+    def test_a_file_that_was_there_when_it_was_written(self, run, out):
+        """`touch` sets its times then, and makes it in a fresh checkout."""
+        stamp = Path(out, "stamp")
+        stamp.touch()
+        code = f"import pathlib\ndef test_it(): pathlib.Path({str(stamp)!r}).touch()"
+        run(code, "--audit-baseline=base.txt", "--audit=record").assert_outcomes(passed=1)
+        stamp.unlink()
+        run(code, "--audit-baseline=base.txt", "--audit=raise").assert_outcomes(passed=1)
 
     def test_the_rest_is_denied(self, run, out):
         run(OBJECTS, "--audit-baseline=base.txt", "--audit=record", "-k", "files")
