@@ -594,6 +594,23 @@ class TestJoblib:
 
 
 @pytest.mark.skipif(not has_joblib(), reason="joblib is not installed")
+def test_shared_arrays_where_reading_is_restricted(run):
+    pytest.importorskip("numpy")
+    code = """
+    import numpy
+    from joblib import Parallel, delayed
+    with guard() as entered:
+        array = numpy.ones((1000, 500))
+        assert Parallel(n_jobs=2)(delayed(numpy.sum)(array) for _ in range(2)) == [500000] * 2
+    assert entered.violation_count == 0, entered.violations
+    """
+    # psutil, if it is installed, looks at the workers there.
+    policy = 'Policy.preset("workspace").replace(read=["/proc"]).guard()'
+    _, errors = run(code, policy, "spawn")
+    assert errors == ""
+
+
+@pytest.mark.skipif(not has_joblib(), reason="joblib is not installed")
 def test_under_mk_audit_that_names_packages(run):
     code = """
     from joblib import Parallel, delayed

@@ -58,7 +58,7 @@ pub fn passes(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
             Reason::Switch(Why::Network(_)),
         ) => channel(event, 1),
         (b"socket.bind", Reason::Path(1, Why::Unapproved)) => channel(event, 1),
-        (name, Reason::Path(index, Why::Unapproved)) => {
+        (name, Reason::Path(index, Why::Unapproved | Why::Unreadable)) => {
             if !workers::may_start(event.config) {
                 return Ok(false);
             }
