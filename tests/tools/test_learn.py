@@ -81,6 +81,16 @@ class TestLearning:
         learn(NATIVE[name], workplace, tmp_path, watch=True)
 
 
+    def test_packages_whose_imports_need_the_same(self, workplace, tmp_path, monkeypatch):
+        site = tmp_path / "lib" / "site-packages"
+        site.mkdir(parents=True)
+        for name in ("one_package", "other_package"):
+            (site / f"{name}.py").write_text("import os\nos.listdir('/srv')")
+        monkeypatch.setenv("PYTHONPATH", str(site))
+        policy, _ = learn("import one_package, other_package", workplace, tmp_path)
+        assert policy.import_allow == ("one_package", "other_package")
+
+
 class TestLeast:
     """The suggestion opens nothing beside the files that were touched."""
 

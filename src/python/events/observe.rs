@@ -76,7 +76,13 @@ pub fn event(
         return Ok(());
     }
     let recorder = active.log().recorder();
-    let key = key(event, args, class.rule, recorder);
+    let mut key = key(event, args, class.rule, recorder);
+    if !matches!(class.rule, Some(Rule::Import | Rule::Exec))
+        && let Some(package) = imports::package_being_imported(args.py())?
+    {
+        // What one package's import needs is not what another's does.
+        key = HASHING.hash_one((key, package));
+    }
     let counts_first = class.is_recorded && !records.enforces;
     if counts_first && recorder.count(key, records) {
         return Ok(());
@@ -120,10 +126,7 @@ pub fn event_of_tool(
         return Ok(());
     }
     let recorder = guest.log().recorder();
-    let mut hasher = HASHING.build_hasher();
-    hasher.write_u64(key(event, args, class.rule, recorder));
-    hasher.write(tool.as_bytes());
-    let key = hasher.finish();
+    let key = HASHING.hash_one((key(event, args, class.rule, recorder), tool));
     if recorder.count(key, records) {
         return Ok(());
     }
