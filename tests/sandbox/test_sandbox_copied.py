@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from raw_code import SYSTEM_CALLS, by_number
+from raw_code import SYSTEM_CALLS
 from sandboxes import of, running
 from waiting import until
 
@@ -163,7 +163,6 @@ for pid in PIDS:
 """
 
 
-@by_number
 def test_none_reaches_another(sandbox):
     """Nor the process that waits for it, nor the one that both are copies of."""
     one, other = sandbox.session(), sandbox.session()
@@ -174,7 +173,6 @@ def test_none_reaches_another(sandbox):
     assert raw(other, 'attempt("kill", lambda: call(62, os.getppid(), 0))') == ["kill"]
 
 
-@by_number
 def test_abstract_sockets_reach_none(sandbox):
     one, other = sandbox.session(), sandbox.session()
     program = "import socket as s, time; a = s.socket(s.AF_UNIX); a.bind('\\0ours'); a.listen()"

@@ -5,7 +5,7 @@ import os
 
 import promises
 import pytest
-from raw_code import by_number
+from raw_code import on_x86_64
 
 from fastaudit_rs import Policy
 
@@ -210,7 +210,6 @@ def kept(tmp_path):
 
 
 @pytest.mark.slow
-@by_number
 @pytest.mark.holds("kernel", promises.BLOCK)
 def test_block_by_system_calls(raw, kept):
     """Files stay as they are and closed, also where a directory above them is moved.
@@ -223,7 +222,6 @@ def test_block_by_system_calls(raw, kept):
 
 
 @pytest.mark.slow
-@by_number
 @pytest.mark.holds("kernel", promises.BLOCK)
 def test_block_where_all_may_be_written(raw, kept):
     code = """
@@ -270,7 +268,7 @@ os._exit(0)
 
 
 @pytest.mark.slow
-@by_number
+@on_x86_64
 @pytest.mark.holds("kernel", promises.STARTED)
 def test_what_is_started(raw, tmp_path):
     sandbox = raw(STARTS, tmp_path).sandbox
@@ -307,7 +305,6 @@ def test_variables_of_the_host(raw, monkeypatch):
 
 
 @pytest.mark.slow
-@by_number
 @pytest.mark.holds("kernel", promises.HOST_ENV)
 def test_memory_of_the_host(raw):
     """The host tells where a secret of its own is."""

@@ -10,12 +10,10 @@ from pathlib import Path
 
 import promises
 import pytest
-from raw_code import by_number
+from raw_code import on_x86_64
 from sandboxes import of, running
 
 from fastaudit_rs import Network
-
-pytestmark = by_number
 
 #: Ways to send to a server, each on a connection of its own, by its name.
 SEND = """
@@ -202,6 +200,7 @@ attempt("fifo", lambda: call(133, here, 0o010666, 0))
     assert raw(code).told == ["fifo"]
 
 
+@on_x86_64
 @pytest.mark.holds("kernel", promises.WAYS)
 @pytest.mark.parametrize("number", [0x40000000 + 41, 0x40000000 + 518])
 def test_other_numbers_are_no_way_around(raw, number):

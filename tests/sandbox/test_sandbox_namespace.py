@@ -10,7 +10,6 @@ import subprocess
 
 import promises
 import pytest
-from raw_code import by_number
 from sandboxes import LOOSE, of, running
 from waiting import until
 
@@ -81,7 +80,6 @@ def test_not_with_a_network(allowed):
     assert networks({"network": allowed}) == [network()] * 2
 
 
-@by_number
 @pytest.mark.holds("kernel", promises.DATA)
 def test_the_filter_holds_as_well(raw):
     """No sockets of the internet, no names of the host's, and Unix sockets as before."""

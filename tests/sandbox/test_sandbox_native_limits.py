@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import promises
 import pytest
-from raw_code import by_number
+from raw_code import on_x86_64
 from watched import Watched
 
 from fastaudit_rs.results import Result
 from fastaudit_rs.sandbox.host import cgroup
 
-pytestmark = [pytest.mark.slow, by_number]
+pytestmark = [pytest.mark.slow, on_x86_64]
 
 #: Machine code, and tasks that run it on stacks of their own.
 MACHINE = """

@@ -7,15 +7,11 @@ import stat
 
 import promises
 import pytest
-from raw_code import by_number
 from users import directory_of
 
 from fastaudit_rs import Network
 
-pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="another owner needs root"),
-    by_number,
-]
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another owner needs root")
 
 #: The other owner, who need not exist.
 OTHER = 12345

@@ -10,16 +10,12 @@ import time
 
 import promises
 import pytest
-from raw_code import by_number, told_outside
+from raw_code import told_outside
 from users import directory_of
 
 from fastaudit_rs import Network
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.holds("kernel", promises.UNIX),
-    by_number,
-]
+pytestmark = [pytest.mark.slow, pytest.mark.holds("kernel", promises.UNIX)]
 
 
 @pytest.fixture

@@ -80,7 +80,6 @@ class TestLearning:
         pytest.importorskip(name)
         learn(NATIVE[name], workplace, tmp_path, watch=True)
 
-
     def test_packages_whose_imports_need_the_same(self, workplace, tmp_path, monkeypatch):
         site = tmp_path / "lib" / "site-packages"
         site.mkdir(parents=True)
