@@ -108,6 +108,23 @@ class TestTools:
             session.run("x = 1\nstop()", tools={"stop": stop})
         assert session.run("x").value == 1
 
+    def test_a_signal_that_ends_the_host_in_a_function(self, session):
+        """As that of a supervisor, whose handler exits."""
+
+        def end(number, frame):
+            raise SystemExit(3)
+
+        def slow():
+            signal.raise_signal(signal.SIGUSR1)
+
+        before = signal.signal(signal.SIGUSR1, end)
+        try:
+            with pytest.raises(SystemExit):
+                session.run("x = 1\nslow()", tools=[slow])
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert session.run("x").value == 1
+
 
 class TestUndo:
     @pytest.mark.slow

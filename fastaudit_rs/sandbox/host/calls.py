@@ -7,8 +7,10 @@ import contextlib
 import contextvars
 import functools
 import inspect
+import signal
 import threading
 from collections.abc import Callable, Mapping
+from traceback import walk_tb
 from typing import Any, NamedTuple
 
 from ... import AuditDenied, Policy
@@ -239,8 +241,7 @@ class Calls:
                 finally:
                     self.thread = None
             except BaseException as error:
-                # A tool may parse arguments, or run a command, that ends by SystemExit.
-                if not is_failure(error) and (thinking or isinstance(error, KeyboardInterrupt)):
+                if not is_failure(error) and (thinking or _is_of_host(error)):
                     raise
                 fail(error)
             else:
@@ -345,6 +346,18 @@ class Calls:
         self._is_over = True
         for future in list(self._running):
             future.cancel()
+
+
+def _is_of_host(error: BaseException) -> bool:
+    """False where a tool itself exits, as one that parses arguments does.
+
+    A handler of a signal that comes meanwhile exits for the host, and so does Ctrl-C.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {getattr(handler, "__code__", None) for handler in handlers}
+    return any(frame.f_code in codes for frame, _ in walk_tb(error.__traceback__))
 
 
 def _args(error: BaseException) -> list[Any]:
