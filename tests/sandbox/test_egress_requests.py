@@ -130,6 +130,13 @@ def test_hostile_requests(connected, site, log, name):
     assert all(each.status is None and (each.rule or each.error) for each in noted) and noted
 
 
+@pytest.mark.parametrize(("name", "host"), [("HEAD /admin", "good.test"), ("HEAD /v1/a", "b.test")])
+def test_an_answer_to_head_has_no_body(connected, site, name, host):
+    told = said(connected(site.port), request(name, host=host))
+    head, _, body = told.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 403 ") and b"Content-Length: " in head and body == b""
+
+
 def test_long_names(connected, site, log):
     """A request is short in the log, whatever code names."""
     said(connected(site.port), request(f"{'A' * 9000} /v1/a"))

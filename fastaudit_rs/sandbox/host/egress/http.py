@@ -303,9 +303,12 @@ class HttpExchange:
             (b"Content-Length", b"%d" % len(body)),
             (b"Connection", b"close"),
         ]
+        is_head = self._entry is not None and self._entry.method == "HEAD"
         with contextlib.suppress(h11.LocalProtocolError, OSError):
-            events = h11.Response(status_code=status, headers=headers), h11.Data(body)
-            said = [self._heard.send(event) or b"" for event in (*events, h11.EndOfMessage())]
+            response = h11.Response(status_code=status, headers=headers)
+            # The answer to HEAD has the length of a body, and none: RFC 9110, 9.3.2.
+            events = [response, *([] if is_head else [h11.Data(body)]), h11.EndOfMessage()]
+            said = [self._heard.send(event) or b"" for event in events]
             await self._guest.write(b"".join(said))
 
 
