@@ -373,7 +373,7 @@ def test_a_tool_raises_in_the_step(session, waits):
     )
     assert session.get("got") == ("k",)
     assert result.error.kind == "fastaudit_rs.ToolError"
-    assert "QueueFull" in result.error.message
+    assert result.error.message == "QueueFull: full"
 
 
 @pytest.mark.parametrize("waits", ["", "await "], ids=["function", "coroutine function"])

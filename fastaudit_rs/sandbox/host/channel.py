@@ -6,7 +6,7 @@ import socket
 import threading
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from ...sessions.forms import LENGTH
@@ -94,25 +94,27 @@ class Channel:
                 self._waiting.extendleft((part, None) for part in reversed(after(parts, sent)))
             return False
 
-    def messages(self) -> list[Message]:
-        """Read what there is, and take the whole messages from its beginning."""
+    def messages(self) -> Iterator[Message]:
+        """Read what there is, and give the whole messages from its beginning; `Broken` after them."""
         try:
             if self._long is not None:
-                return self._more()
+                yield from self._more()
+                return
             data = self._connection.recv(PIECE, socket.MSG_DONTWAIT)
         except BlockingIOError:
-            return []
+            return
         except OSError as error:
             raise Broken(str(error)) from None
         if not data:
             raise Broken(GONE)
         self._found += data
         found: list[Message] = []
-        at = 0
+        at, broken = 0, ""
         while len(self._found) - at >= LENGTH.size:
             length = LENGTH.unpack_from(self._found, at)[0]
             if length > MESSAGE:
-                raise Broken(f"it announced a message of {length} bytes")
+                broken = f"it announced a message of {length} bytes"
+                break
             begin, end = at + LENGTH.size, at + LENGTH.size + length
             if len(self._found) < end:
                 if length > PIECE:
@@ -126,7 +128,9 @@ class Channel:
             found.append(bytes(memoryview(self._found)[begin:end]))
             at = end
         del self._found[:at]
-        return found
+        yield from found
+        if broken:
+            raise Broken(broken)
 
     def _more(self) -> list[Message]:
         """Read more of a long message; return it once it is whole."""

@@ -133,9 +133,6 @@ class Exchange(ProcessWatch):
     def result(self, *, is_closed: bool) -> Result:
         """The result of a step, also where its process or its session has ended."""
         process, killed_by = self.process, self.killed_by
-        if self.broken and self.was_killed and killed_by is None:
-            why = f"the session's process broke the rules: {self.broken}"
-            raise SandboxError(f"{why}: {process.ways()}")
         result = self._result(-signal.SIGKILL, violations=self.violations)
         if self.answer is not None:
             return replace(result, **outcome(*self.answer))
@@ -147,6 +144,9 @@ class Exchange(ProcessWatch):
             lost = f"its process was killed: {process.ways()}"
             end = "it was undone" if self.was_undone else lost
             return replace(result, error=Error(kind, f"{message}: {end}"))
+        if self.broken and self.was_killed:
+            why = f"the step's process was killed, as {self.broken}"
+            return replace(result, error=Error("SystemExit", f"{why}: {process.ways()}"))
         status = -signal.SIGKILL if process.status is None else process.status
         killed_by = killed_by or process.worker.limit_of(status)
         kind, message = KILLED.get(killed_by or "", ("SystemExit", "the step ended its process"))

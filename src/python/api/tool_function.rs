@@ -316,6 +316,17 @@ pub fn handed_over(tool: &Function, py: Python<'_>, error: &PyErr) -> PyResult<P
     {
         return Ok(PyErr::from_value(class.invoke1(args)?));
     }
+    let made = self::class(py)?;
+    if class.is(made)
+        && let (Some(args), Ok(kind)) =
+            (arguments(value.as_any())?, value.attr("kind")?.cast_into_exact::<PyString>())
+    {
+        // That of another tool, or of this one as it is awaited.
+        let error = made.invoke1(args)?;
+        error.set_attr("tool", &tool.name)?;
+        error.set_attr("kind", kind)?;
+        return Ok(PyErr::from_value(error));
+    }
     let kind = qualified_name(&class)?;
     let short = raw::class_name(value.as_any());
     let text = value.text();
@@ -324,7 +335,7 @@ pub fn handed_over(tool: &Function, py: Python<'_>, error: &PyErr) -> PyResult<P
         true => short,
         false => format!("{short}: {text}"),
     };
-    let error = self::class(py)?.invoke1((message,))?;
+    let error = made.invoke1((message,))?;
     error.set_attr("tool", &tool.name)?;
     error.set_attr("kind", kind)?;
     Ok(PyErr::from_value(error))
