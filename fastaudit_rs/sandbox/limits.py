@@ -13,6 +13,9 @@ from ..sessions.arguments import count, seconds, size
 
 _SIZES = ("memory", "disk", "output")
 
+#: The bytes and the descriptors without which no process of Python starts here.
+MEMORY, OPEN_FILES = 16 << 20, 16
+
 #: What ends a step by killing its process: the name and the message of the step's error.
 KILLED = {
     "wall_seconds": ("TimeoutError", "the step took longer than it may, and did not end"),
@@ -34,7 +37,7 @@ class Limits:
 
     Attributes:
         memory: The memory that all its processes may use together; each by itself where the kernel
-            cannot count them together (`Sandbox.explain` tells).
+            cannot count them together (`Sandbox.explain` tells). At least 16M.
         wall_seconds: The time that it may take.
         cpu_seconds: The time that each of its processes may compute.
         cpu_percent: The part of one core that all its processes may use together, 1 to 100; of
@@ -42,13 +45,13 @@ class Limits:
         processes: The number of processes that it may have at a time; in a session that keeps
             states to go back to (``undo_depth``), one more. Of threads there may be many
             more.
-        open_files: The number of descriptors that each of its processes may have.
+        open_files: The number of descriptors that each of its processes may have; at least 16.
         disk: The bytes that may be in its directory.
         output: The bytes that it may write to its standard output and error, each.
 
     Raises:
         TypeError: A limit has another type.
-        ValueError: It is not a positive number, or not a size.
+        ValueError: It is not a positive number, not a size, or too small for any process.
     """
 
     memory: int | str | None = "2G"
@@ -69,6 +72,16 @@ class Limits:
                 seconds(name, value)
             elif value is not None:
                 count(name, value, 1)
+        if self.memory is not None and int(self.memory) < MEMORY:
+            why = "a process of Python takes that much"
+            raise ValueError(
+                f"memory must be at least {MEMORY >> 20}M, not {self.memory} bytes: {why}"
+            )
+        if self.open_files is not None and self.open_files < OPEN_FILES:
+            why = "a process takes some to start"
+            raise ValueError(
+                f"open_files must be at least {OPEN_FILES}, not {self.open_files}: {why}"
+            )
         if self.cpu_percent is not None and self.cpu_percent > 100:
             raise ValueError(f"cpu_percent must be at most 100, not {self.cpu_percent!r}")
 

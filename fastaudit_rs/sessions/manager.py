@@ -14,6 +14,7 @@ from typing import Any
 
 from .._keywords import checked, twin
 from .._threads import Closing, in_thread
+from .._waiting import is_loop_here
 from ..results import Result
 from .arguments import Tools, count, seconds
 from .base import Session
@@ -24,6 +25,9 @@ from .turns import Turns
 
 #: The seconds between two interrupts of steps that run as the manager is closed.
 AGAIN = 0.1
+
+#: The seconds that closing waits for who uses a session, where an event loop stands still meanwhile.
+PATIENCE = 3.0
 
 #: The seconds between two looks for what is idle, at the least.
 LEAST = 0.02
@@ -156,7 +160,7 @@ class SessionManager(Closing):
 
     @contextlib.contextmanager
     def session(self, key: str) -> Iterator[Session]:
-        """Have the session of a key, which nobody else uses meanwhile: for its names, or a stream.
+        """Have the session of a key, which nobody else uses meanwhile, such as for its names.
 
         Examples:
             >>> with SessionManager(lambda user: Policy().session()) as sessions:
@@ -166,14 +170,22 @@ class SessionManager(Closing):
             6
 
         Raises:
-            RuntimeError: As `run`.
+            RuntimeError: As `run`; or it is in use, and waiting would stop an event loop: use
+                `asession`.
         """
         with self._turn(key) as (_, session):
             yield session
 
     @contextlib.asynccontextmanager
     async def asession(self, key: str) -> AsyncIterator[Session]:
-        """The same for ``async with``."""
+        """The same for ``async with``: for a stream, too.
+
+        Examples:
+            >>> async def show(sessions):
+            ...     async with sessions.asession("anna") as session:
+            ...         async for output in session.stream("print(1)"):
+            ...             print(output.text)
+        """
         async with self._async_turn(key) as (_, session):
             yield session
 
@@ -230,9 +242,15 @@ class SessionManager(Closing):
                 one.close()
                 continue
             turn = one.turns.ask()
-            while not wait([turn], AGAIN).done:
+            # Its user may be a task of the event loop that cannot go on here.
+            until = time.monotonic() + PATIENCE if is_loop_here() else inf
+            while not wait([turn], AGAIN).done and time.monotonic() < until:
                 # Again, as it may have been opening, or its step about to begin.
                 self.interrupt(key)
+            if not turn.done():
+                one.turns.drop(turn)
+                one.close()
+                continue
             try:
                 one.shut()
             except Exception as error:

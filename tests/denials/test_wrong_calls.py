@@ -473,4 +473,4 @@ def test_limits_stay_a_plain_dataclass():
     from fastaudit_rs import Limits
 
     assert [*inspect.signature(Limits).parameters][:2] == ["memory", "wall_seconds"]
-    assert pickle.loads(pickle.dumps(Limits(memory="1M"))) == Limits(memory=1 << 20)
+    assert pickle.loads(pickle.dumps(Limits(memory="16M"))) == Limits(memory=16 << 20)

@@ -226,6 +226,8 @@ class TestLimits:
             ({"processes": 1.5}, TypeError, "processes must be a whole number, not float"),
             ({"open_files": True}, TypeError, "open_files must be a whole number, not bool"),
             ({"cpu_percent": 101}, ValueError, "cpu_percent must be at most 100"),
+            ({"memory": "10"}, ValueError, "memory must be at least 16M, not 10 bytes"),
+            ({"open_files": 5}, ValueError, "open_files must be at least 16, not 5"),
         ],
     )
     def test_bad_limits(self, limits, error, says):
@@ -233,8 +235,8 @@ class TestLimits:
             Limits(**limits)
 
     def test_sizes(self):
-        limits = Limits(memory="1K", disk=5, output=None)
-        assert (limits.memory, limits.disk, limits.output) == (1024, 5, None)
+        limits = Limits(memory="20M", disk=5, output=None)
+        assert (limits.memory, limits.disk, limits.output) == (20 << 20, 5, None)
 
 
 class TestDirectory:

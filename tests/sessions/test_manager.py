@@ -689,3 +689,43 @@ def test_turns_of_several():
     assert fourth.done() and not turns.is_wanted
     turns.drop(fourth)
     assert turns.has_taken() and not turns.has_taken()
+
+
+def test_two_tasks_of_a_loop_that_use_a_plain_with(manage):
+    """The second one would wait for the first, which its waiting keeps from going on."""
+    manager = manage()
+    errors = []
+
+    async def use(is_async):
+        try:
+            if is_async:
+                async with manager.asession("a") as session:
+                    assert (await session.arun("1 + 1")).value == 2
+                return
+            with manager.session("a") as session:
+                assert (await session.arun("import time; time.sleep(0.2)")).success
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    async def main():
+        await asyncio.gather(use(False), use(False), use(True), use(True))
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    assert len(errors) == 1 and "sessions.asession(key)" in errors[0]
+
+
+def test_closing_in_a_loop_whose_task_has_a_session(opens):
+    async def use(sessions):
+        with sessions.session("a") as session:
+            await session.arun("import time\nfor _ in range(600): time.sleep(0.1)")
+
+    async def main():
+        with SessionManager(opens) as sessions:
+            task = asyncio.create_task(use(sessions))
+            await asyncio.sleep(0.3)
+        with contextlib.suppress(RuntimeError, SandboxError):
+            await task
+
+    begun = time.monotonic()
+    asyncio.run(main())
+    assert time.monotonic() - begun < 30

@@ -95,7 +95,7 @@ class Channel:
             return False
 
     def messages(self) -> Iterator[Message]:
-        """Read what there is, and give the whole messages from its beginning; `Broken` after them."""
+        """Read what there is, and give the whole messages; `Broken` comes after them."""
         try:
             if self._long is not None:
                 yield from self._more()
