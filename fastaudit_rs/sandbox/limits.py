@@ -37,7 +37,7 @@ class Limits:
 
     Attributes:
         memory: The memory that all its processes may use together; each by itself where the kernel
-            cannot count them together (`Sandbox.explain` tells). At least 16M.
+            cannot count them together (`Sandbox.explain` tells). At least ``"16M"``.
         wall_seconds: The time that it may take.
         cpu_seconds: The time that each of its processes may compute.
         cpu_percent: The part of one core that all its processes may use together, 1 to 100; of
@@ -72,16 +72,11 @@ class Limits:
                 seconds(name, value)
             elif value is not None:
                 count(name, value, 1)
-        if self.memory is not None and int(self.memory) < MEMORY:
-            why = "a process of Python takes that much"
-            raise ValueError(
-                f"memory must be at least {MEMORY >> 20}M, not {self.memory} bytes: {why}"
-            )
-        if self.open_files is not None and self.open_files < OPEN_FILES:
-            why = "a process takes some to start"
-            raise ValueError(
-                f"open_files must be at least {OPEN_FILES}, not {self.open_files}: {why}"
-            )
+        for name, least in (("memory", MEMORY), ("open_files", OPEN_FILES)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                why = "a process of Python takes that to start"
+                raise ValueError(f"{name} must be at least {least}, not {value}: {why}")
         if self.cpu_percent is not None and self.cpu_percent > 100:
             raise ValueError(f"cpu_percent must be at most 100, not {self.cpu_percent!r}")
 

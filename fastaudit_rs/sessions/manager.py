@@ -26,7 +26,7 @@ from .turns import Turns
 #: The seconds between two interrupts of steps that run as the manager is closed.
 AGAIN = 0.1
 
-#: The seconds that closing waits for who uses a session, where an event loop stands still meanwhile.
+#: The seconds that closing in an event loop, which stands still, waits for who uses a session.
 PATIENCE = 3.0
 
 #: The seconds between two looks for what is idle, at the least.

@@ -226,7 +226,7 @@ class TestLimits:
             ({"processes": 1.5}, TypeError, "processes must be a whole number, not float"),
             ({"open_files": True}, TypeError, "open_files must be a whole number, not bool"),
             ({"cpu_percent": 101}, ValueError, "cpu_percent must be at most 100"),
-            ({"memory": "10"}, ValueError, "memory must be at least 16M, not 10 bytes"),
+            ({"memory": "10"}, ValueError, "memory must be at least 16777216, not 10"),
             ({"open_files": 5}, ValueError, "open_files must be at least 16, not 5"),
         ],
     )

@@ -158,3 +158,15 @@ def test_wrong_functions(session, run, given, named):
     with pytest.raises(TypeError, match=f"on_output must be a plain function .*{named}"):
         run(session, "1", on_output=given)
     assert session.run("1").value == 1
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+@pytest.mark.parametrize(
+    "code",
+    ["sys.{0} = io.StringIO()", "sys.{0}.close()", "sys.{0} = None", "del sys.{0}"],
+)
+def test_a_step_that_replaces_or_closes_a_stream(session, stream, code):
+    """The next one has output again."""
+    session.run(f"import io, sys\n{code.format(stream)}")
+    ran = session.run(f"print('seen', file=sys.{stream})")
+    assert (ran.error, getattr(ran, stream)) == (None, "seen\n")

@@ -38,9 +38,7 @@ def serve(
     """
     channel = HostChannel(descriptor)
     session = _Steps(child, channel, names, policy)
-    streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
-    for stream in streams:
-        stream.reconfigure(line_buffering=True)
+    session.take_streams()
     channel.take_interrupts()
     asks = asking(channel, most) if job.asks else None
     policy.install(on_denied=session.tell, on_ask=asks, log=log)
@@ -56,9 +54,10 @@ def serve(
 
 
 def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        # A step may have removed it.
         with contextlib.suppress(Exception):
-            stream.flush()
+            getattr(sys, name).flush()
 
 
 def _cut(data: memoryview, size: int) -> tuple[memoryview, bytes]:
@@ -82,6 +81,7 @@ class _Steps:
         #: The tools of the host as it told of them, by their names.
         self._tools: dict[str, dict[str, Any]] = {}
         self.status = 0
+        self._streams: dict[str, Any] = {"stdout": sys.stdout, "stderr": sys.stderr}
         self.log: AuditLog | None = None
         #: The copies of this process that nobody has waited for.
         self._copies: set[int] = set()
@@ -94,6 +94,17 @@ class _Steps:
         self._denials += 1
         if self._denials <= DENIALS and self._channel.is_here:
             self._channel.send("denied", denied=denied.to_dict())
+
+    def take_streams(self) -> None:
+        """Have output go to the host, whatever a step before put there, or closed."""
+        for number, name in enumerate(self._streams, 1):
+            if self._streams[name].closed:
+                with contextlib.suppress(OSError):
+                    self._streams[name] = open(number, "w", encoding="utf-8", closefd=False)
+            stream = self._streams[name]
+            if not stream.closed:
+                stream.reconfigure(line_buffering=True)
+            setattr(sys, name, stream)
 
     def go_on(self) -> None:
         """Let the tasks that steps have started go on until the host says something."""
@@ -213,6 +224,7 @@ class _Steps:
         del body, rest
         stdin = None if size is None else given
         sys.stdin = reader(stdin)
+        self.take_streams()
         self._steps.input.begin(stdin)
         text = code.decode(errors="surrogatepass")
         self._channel.take_interrupts()
