@@ -514,6 +514,10 @@ class _DiskWatch:
     """
 
     def __new__(cls, directory: _Path, most: int, process: int | None) -> Self: ...
+    @staticmethod
+    def used(directory: _Path) -> int:
+        """The bytes that a directory takes now."""
+
     def is_over(self) -> bool:
         """True if they were too many."""
 

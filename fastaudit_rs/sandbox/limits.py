@@ -22,7 +22,7 @@ KILLED = {
     "interrupt": ("KeyboardInterrupt", "the step was interrupted, and did not end"),
     "pending": ("Pending", "the step was to wait for an answer, and did not end"),
     "output": ("OSError", "the step wrote more output than it may, and did not end"),
-    "disk": ("OSError", "the files of the sandbox took more bytes than they may"),
+    "disk": ("OSError", "the files of the sandbox take more bytes than they may: remove some"),
     "memory": ("MemoryError", "the step took more memory than there may be"),
     "cpu_seconds": ("TimeoutError", "the steps took more processor time than they may"),
 }
@@ -46,7 +46,8 @@ class Limits:
             states to go back to (``undo_depth``), one more. Of threads there may be many
             more.
         open_files: The number of descriptors that each of its processes may have; at least 16.
-        disk: The bytes that may be in its directory.
+        disk: The bytes that may be in its directory. Once it has more, runs and steps may remove
+            some, and add nothing.
         output: The bytes that it may write to its standard output and error, each.
 
     Raises:

@@ -30,6 +30,11 @@ fn used(root: BorrowedFd<'_>, most: u64, ended: &AtomicBool) -> Result<u64, Errn
     Ok(sum.bytes)
 }
 
+/// The bytes that a directory takes.
+pub fn used_now(directory: &Path) -> Result<u64, Errno> {
+    used(beneath::directory(directory)?.as_fd(), u64::MAX, &AtomicBool::new(false))
+}
+
 struct Sum<'run> {
     bytes: u64,
     most: u64,

@@ -335,6 +335,22 @@ class TestEnds:
                 assert ran.killed_by == "disk", ran
 
     @pytest.mark.slow
+    def test_a_step_after_files_without_end(self):
+        """It may remove some, and add none."""
+        limits = Limits(wall_seconds=20, disk="2M")
+        more = "for i in range(40): open(f'{name}{i}', 'wb').write(bytes(100_000))\ntime.sleep(5)"
+        with Sandbox(LOOSE, limits) as sandbox, sandbox.session() as session:
+            for name in ("a", "b"):
+                ran = session.run(f"import os, time; name = {name!r}\n{more}")
+                assert ran.killed_by == "disk" and "remove some" in ran.error.message
+                session.reset()
+                assert session.run("import time; time.sleep(0.4); 1").value == 1
+            assert sandbox.run("import time; time.sleep(0.4)").success
+            code = "import os, time\nfor name in os.listdir('.'): os.remove(name); time.sleep(0.02)"
+            assert session.run(code).success
+            assert sandbox.list_files() == []
+            assert session.run(f"name = 'c'\n{more}").killed_by == "disk"
+
     def test_memory_without_end(self):
         with Sandbox(LOOSE, Limits(wall_seconds=20, memory="300M")) as sandbox:
             with sandbox.session() as session:

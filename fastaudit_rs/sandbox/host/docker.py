@@ -159,7 +159,7 @@ class Watch:
         self._api = api
         self._container = container
         self._limits = config.limits
-        self._disk = Disk(config.base, config.limits.disk)
+        self._disk = Disk(config.base, config.limits.disk, config.disk_use)
         self._seconds = config.seconds(request)
         self._cancel = request.cancel
         self._killed_by: str | None = None
@@ -186,7 +186,7 @@ class Watch:
             self._kill()
             raise
         finally:
-            self._disk.close()
+            self._disk.close(was_over=self._killed_by == "disk")
         if futures.wait([reading], DRAINED).done:
             reading.result()
         return ended.result() or 0, self._killed_by, self._texts

@@ -14,6 +14,10 @@ from . import copies
 
 READ = "100M"
 
+#: The bytes by which a run may exceed what there is where it is too much already: processes that
+#: start take some.
+SPARE = 1 << 20
+
 #: The bytes of a file of code, at most.
 CODE = VALUE
 
@@ -97,12 +101,35 @@ def _is_same(path: str, other: str) -> bool:
     return False
 
 
+class DiskUse:
+    """What a sandbox whose disk was too much may take next: no more than there is, to remove some."""
+
+    def __init__(self) -> None:
+        #: The bytes when it was first too much.
+        self._first = 0
+
+    def note(self, directory: str) -> None:
+        self._first = self._first or _DiskWatch.used(directory)
+
+    def bound(self, directory: str, limit: int) -> int:
+        """The bytes that a run may take that begins now."""
+        if not self._first:
+            return limit
+        used = _DiskWatch.used(directory)
+        if used <= limit:
+            self._first = 0
+            return limit
+        # Each run adds some before it is found to: not without end.
+        return min(used, 2 * self._first) + SPARE
+
+
 class Disk:
     """The bytes that the directory of a run takes, looked at by a thread of its own."""
 
-    def __init__(self, directory: str, most: int | str | None) -> None:
+    def __init__(self, directory: str, most: int | str | None, use: DiskUse) -> None:
         self._directory = directory
-        self._most = None if most is None else int(most)
+        self._use = use
+        self._most = None if most is None else use.bound(directory, int(most))
         self._watch: _DiskWatch | None = None
 
     def is_over(self, process: int | None = None) -> bool:
@@ -115,9 +142,12 @@ class Disk:
                 self._watch = _DiskWatch(self._directory, self._most, process)
         return False
 
-    def close(self) -> None:
+    def close(self, *, was_over: bool) -> None:
         if self._watch is not None:
             self._watch.close()
+        if was_over:
+            with contextlib.suppress(OSError):
+                self._use.note(self._directory)
 
 
 #: Directories of sandboxes that could not be removed, for lack of descriptors mostly.

@@ -109,7 +109,7 @@ class ProcessWatch(ABC):
         self._begun = time.monotonic()
         if self.questions is not None:
             self.questions.begin()
-        self._disk = Disk(self._config.base, self._config.limits.disk)
+        self._disk = Disk(self._config.base, self._config.limits.disk, self._config.disk_use)
         # Whoever watches many looks at the one descriptor of this.
         self._selector = selector = selectors.DefaultSelector()
         for descriptor in process.pipes:
@@ -183,7 +183,8 @@ class ProcessWatch(ABC):
     def end(self) -> None:
         process = self.process
         self._selector.close()
-        self._disk.close()
+        was_over = self.killed_by == "disk" or process.status == -signal.SIGXFSZ
+        self._disk.close(was_over=was_over)
         if self.questions is not None:
             self.questions.end()
         if self.calls is not None:

@@ -7,7 +7,7 @@ import re
 import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +22,7 @@ from ..limits import Limits
 from ..secrets import Secret
 from ..wire import Command, Job
 from . import copies
+from .files import DiskUse
 from .watcher import Steps, begun, driven
 
 if TYPE_CHECKING:
@@ -227,6 +228,7 @@ class SandboxConfig:
     approvable: Policy | None
     secrets: Sequence[Secret]
     log: AuditLog | None
+    disk_use: DiskUse = field(default_factory=DiskUse)
 
     @property
     def directory(self) -> Path:

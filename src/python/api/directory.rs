@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::kernel::beneath::{self, Failure};
 use crate::kernel::changes::Changes;
-use crate::kernel::disk::Meter;
+use crate::kernel::disk::{self, Meter};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::lock;
@@ -130,6 +130,14 @@ impl DiskWatch {
         announce(py, c"os.scandir", &directory)?;
         let meter = Meter::start(&directory, most, process)?;
         Ok(Self(Mutex::new(Some(meter))))
+    }
+
+    #[doc = doc!("_DiskWatch.used")]
+    #[staticmethod]
+    fn used(py: Python<'_>, directory: PathBuf) -> PyResult<u64> {
+        announce(py, c"os.scandir", &directory)?;
+        py.detach(|| disk::used_now(&directory))
+            .map_err(|error| os_error(error, directory.as_os_str()))
     }
 
     #[doc = doc!("_DiskWatch.is_over")]
