@@ -102,7 +102,7 @@ def _is_same(path: str, other: str) -> bool:
 
 
 class DiskUse:
-    """What a sandbox whose disk was too much may take next: no more than there is, to remove some."""
+    """What a sandbox that took too much disk may take next: no more than there is."""
 
     def __init__(self) -> None:
         #: The bytes when it was first too much.
