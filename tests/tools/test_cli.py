@@ -242,6 +242,11 @@ if __name__ == "__main__":
         done = command("learn", "pools.py")
         told = "# Without what other processes did that the program made of itself."
         assert (done.stdout.splitlines()[0], done.returncode) == (told, 0), done.stderr
+        learnt = Policy.parse_toml(done.stdout)
+        # Workers are guarded: no Python without a guard is needed.
+        assert (learnt.commands, learnt.threads) == (False, "inherit")
+        Path("learnt.toml").write_text(done.stdout)
+        assert command("run", "--policy", "learnt.toml", "pools.py").returncode == 0
         assert "# Without" not in command("learn", "-c", "import os; os.system('true')").stdout
 
 

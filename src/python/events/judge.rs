@@ -12,6 +12,7 @@ use crate::policy::files::os::Os;
 use crate::policy::files::path::{Base, Resolved};
 use crate::policy::judge::{ActRules, Follows, Reason, Surroundings};
 use crate::policy::learn::Need;
+use crate::policy::written::values::Switch;
 use crate::policy::{Operation, Policy};
 use crate::python::callees::distributions;
 use crate::python::configuration::declared::Declared;
@@ -77,6 +78,9 @@ impl<'py> Surroundings for Event<'_, 'py> {
         if excused && let Some(probe) = self.probe {
             // It passes whatever the policy says.
             probe.needs.take();
+            if table::is_recorded_worker(self)? {
+                probe.need(Need::Switch(Switch::Threads));
+            }
         }
         Ok(excused)
     }

@@ -22,6 +22,13 @@ use crate::python::values::process_start;
 use crate::python::wrapped::{threads, workers};
 
 #[cold]
+/// Returns whether a recording sees the start of a worker: guards take it for one of a thread.
+pub fn is_recorded_worker(event: &Event<'_, '_>) -> PyResult<bool> {
+    Ok(event.observes()
+        && event.name == c"_posixsubprocess.fork_exec"
+        && workers::starts_worker(event)?)
+}
+
 pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     match event.name.to_bytes() {
         b"_thread.interrupt_main" => return unchanging::interrupts_main(event),
@@ -59,7 +66,9 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
             return Ok(true);
         }
         b"os.fork" => return workers::is_copied(event),
-        b"_posixsubprocess.fork_exec" => return Ok(workers::is_starting(event)),
+        b"_posixsubprocess.fork_exec" => {
+            return Ok(workers::is_starting(event) || is_recorded_worker(event)?);
+        }
         _ => {}
     }
     if unchanging::changes_nothing(event)

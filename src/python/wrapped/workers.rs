@@ -139,6 +139,37 @@ pub fn read<'py>(
     })
 }
 
+/// Returns whether the event is the start of a worker, whatever guards are in force.
+pub fn starts_worker(event: &Event<'_, '_>) -> PyResult<bool> {
+    let (places, arguments) = (event.args.get_item(0)?, event.args.get_item(1)?);
+    let environment = event.args.get_item(2).ok();
+    let Some(words) = words(&arguments, &places)? else {
+        return Ok(false);
+    };
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    Ok(Worker::of(&words).is_some() && keeps_environment(environment.as_ref()))
+}
+
+/// The command line of Python itself, if a library of pools starts it.
+fn words(arguments: &Bound<'_, PyAny>, places: &Bound<'_, PyAny>) -> PyResult<Option<Vec<String>>> {
+    let (Some(place), Some(words), Some(programs)) =
+        (PLACE.get(), simple::items(arguments), simple::items(places))
+    else {
+        return Ok(None);
+    };
+    let is_interpreter = |word: &Bound<'_, PyAny>| {
+        decode::root_name(word).is_ok_and(|word| word[..] == place.interpreter)
+    };
+    if programs.len() != 1
+        || !programs.iter().all(is_interpreter)
+        || !words.first().is_some_and(is_interpreter)
+        || !is_started_by_pool(arguments.py())?
+    {
+        return Ok(None);
+    }
+    Ok(words.iter().map(text).collect())
+}
+
 /// The command line of a worker that enters the policy of the guards in force, and its program.
 fn guarded<'py>(
     arguments: &Bound<'py, PyAny>,
@@ -146,22 +177,7 @@ fn guarded<'py>(
     environment: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Option<Start<'py>>> {
     let py = arguments.py();
-    let (Some(place), Some(words), Some(programs)) =
-        (PLACE.get(), simple::items(arguments), simple::items(places))
-    else {
-        return Ok(None);
-    };
-    let is_interpreter = |word: &Bound<'py, PyAny>| {
-        decode::root_name(word).is_ok_and(|word| word[..] == place.interpreter)
-    };
-    if programs.len() != 1
-        || !programs.iter().all(is_interpreter)
-        || !words.first().is_some_and(is_interpreter)
-        || !is_started_by_pool(py)?
-    {
-        return Ok(None);
-    }
-    let Some(words) = words.iter().map(text).collect::<Option<Vec<_>>>() else {
+    let (Some(place), Some(words)) = (PLACE.get(), words(arguments, places)?) else {
         return Ok(None);
     };
     let words: Vec<_> = words.iter().map(String::as_str).collect();
