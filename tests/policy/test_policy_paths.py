@@ -129,3 +129,20 @@ def test_a_directory_that_is_there(places, under, guard):
     assert not os.path.exists(places.out + "/new")
     with guard(), pytest.raises(PermissionError):
         os.mkdir(places.out)
+
+
+@pytest.mark.parametrize(
+    ("code", "path"),
+    [
+        ("import mimetypes; mimetypes.guess_type('a.webp')", "/etc/mime.types"),
+        ("import zoneinfo; zoneinfo.ZoneInfo.no_cache('Europe/Berlin')", "/usr/share/zoneinfo"),
+        ("import platform; platform.freedesktop_os_release()", "/etc/os-release"),
+    ],
+)
+def test_tables_of_the_system_may_be_read(code, path):
+    if not os.path.exists(path):
+        pytest.skip(f"there is no {path} here")
+    with Policy(read=["/nowhere"]).guard()():
+        exec(code, {})
+    with Policy(block=[path]).guard()(), pytest.raises(PermissionError):
+        open(path if os.path.isfile(path) else f"{path}/Europe/Berlin")

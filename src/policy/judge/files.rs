@@ -12,8 +12,12 @@ use crate::policy::operation::{Operation, Why};
 use crate::policy::rules::{Access, PathArg, Rule};
 
 /// The files that describe the machine, and the share of it that this process has: proc(5),
-/// cgroups(7).
+/// cgroups(7), os-release(5), tzfile(5), mime.types(5).
 const OF_MACHINE: &[&[u8]] = &[
+    b"/etc/localtime",
+    b"/etc/mime.types",
+    b"/etc/os-release",
+    b"/etc/timezone",
     b"/proc/cpuinfo",
     b"/proc/loadavg",
     b"/proc/meminfo",
@@ -25,6 +29,8 @@ const OF_MACHINE: &[&[u8]] = &[
     b"/sys/devices/system/*",
     b"/sys/fs/cgroup/*",
     b"/sys/kernel/mm/transparent_hugepage/*",
+    b"/usr/lib/os-release",
+    b"/usr/share/zoneinfo/*",
 ];
 
 /// Returns whether a path leads to what describes the machine. Libraries ask there how many threads
