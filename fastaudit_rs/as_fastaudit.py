@@ -123,7 +123,11 @@ def _main(arguments: list[str]) -> None:
         there = "no fastaudit is installed" if release is None else f"{release} is installed"
         print(f"fastaudit_rs: stands in for fastaudit {version}, as {there}", file=sys.stderr)
     install_as_fastaudit(version)
-    prepare(line.kind, line.program)()
+    try:
+        program = prepare(line.kind, line.program)
+    except OSError as error:
+        parser.error(str(error))
+    program()
 
 
 if __name__ == "__main__":

@@ -5,13 +5,22 @@ import contextlib
 import functools
 import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn, TextIO
 
 from .. import Network, Policy, Recording, __version__
-from ..programs import DENIED, TIMED_OUT, exit_status as status_of, prepare, split, start_again
+from ..programs import (
+    BY_A_SIGNAL,
+    DENIED,
+    TIMED_OUT,
+    exit_status as status_of,
+    prepare,
+    split,
+    start_again,
+)
 from . import kernel, mcp_command, run_command, serve_command
 from .options import (
     ANY,
@@ -76,7 +85,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             start_again(line.interpreter, [words[0], *line.own, *program])
         options.kind, options.program = line.kind, line.program
     command: Callable[[argparse.Namespace], int] = options.command
-    return command(options)
+    try:
+        status = command(options)
+        if own is None or not own.get_default("runs"):
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Who reads the output has left, as `head` does. The interpreter flushes it once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return BY_A_SIGNAL + signal.SIGPIPE
+    return status
 
 
 def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:

@@ -356,7 +356,12 @@ def audit_perms(tmp_path: Path, pytestconfig: pytest.Config) -> Callable[..., Gu
     """
     run = pytestconfig.stash[_run]
 
-    def make(**fields: Any) -> Guard:
+    def make(*others: Any, **fields: Any) -> Guard:
+        if others:
+            raise TypeError(
+                "audit_perms() takes the fields of a policy by name (audit_perms(network=True)), "
+                f"not {others[0]!r}: presets and files are for @pytest.mark.audit"
+            )
         policy = run.base.replace(**fields)
         policy = with_roots(policy, tmp_path)._told_in("fixture", policy, " ".join(fields))
         with contextlib.nullcontext() if run.test is None else run.test.left():

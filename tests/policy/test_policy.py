@@ -214,6 +214,9 @@ class TestExplain:
         assert (allowed.allowed, allowed.denied, allowed.rule) == (True, None, None)
         assert str(allowed) == "allowed"
         assert policy.explain("open", places.out + "/a", "r", 0).allowed
+        # As `open()` itself takes them.
+        assert policy.explain("open", places.out + "/a").allowed
+        assert policy.explain("open", places.out + "/a", "w").rule == "write"
         assert Policy().explain("open", places.out + "/a", None, os.O_RDONLY).allowed
         explanation = policy.explain("open", places.out + "/a", "w", 0)
         assert not explanation.allowed

@@ -6,6 +6,7 @@ import py_compile
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import sysconfig
 import zipapp
@@ -430,3 +431,14 @@ class TestCompletion:
         done = programs.ran(code)
         assert done.returncode == 2
         assert done.stderr.startswith("fastaudit-rs: completion needs shtab: pip install")
+
+
+@pytest.mark.parametrize("words", [["doctor"], ["learn", "-c", "1"], ["completion", "bash"]])
+def test_a_reader_that_leaves(words):
+    """As `head` does: there is no traceback."""
+    with subprocess.Popen(
+        [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert (process.returncode, errors) == (128 + signal.SIGPIPE, "")
