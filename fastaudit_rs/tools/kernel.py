@@ -105,9 +105,20 @@ def main(words: Sequence[str] | None = None) -> None:
     config.HistoryManager.hist_file = ":memory:"
     app: Any = IPKernelApp.instance(config=config)
     app.initialize(["-f", own.file])
+    # Its own is files that could not be written, where `%cd` keeps directories.
+    app.shell.db = _Database()
     notebook.load_ipython_extension(app.shell)
     notebook.hold(app.shell, permissions)
     app.start()
+
+
+class _Database(dict[str, Any]):
+    """What IPython keeps of a session, for this one alone."""
+
+    def keys(self, pattern: str = "*") -> Any:
+        import fnmatch
+
+        return fnmatch.filter(list(self), pattern)
 
 
 def _confine(permissions: "Permissions", file: str) -> str | None:

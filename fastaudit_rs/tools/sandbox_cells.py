@@ -122,7 +122,9 @@ class SandboxMagics(Magics):
                 return None
             return self._cell(options, cell)
         except (OSError, SandboxError, TypeError, ValueError) as error:
-            raise UsageError(f"{magic}: {error}") from error
+            is_held = isinstance(error, PermissionError) and self.held is None
+            why = " (a guarded kernel starts no sandbox: use another one)" if is_held else ""
+            raise UsageError(f"{magic}: {error}{why}") from error
 
     def _line(self, options: argparse.Namespace) -> None:
         if options.reset:

@@ -202,7 +202,7 @@ fn of_network(fs: &impl FileSystem, reach: Reach<'_>) -> Need {
             };
             Need::Listen(host, port)
         }
-        Reach::LookUp(name) => Need::Connect(name.to_owned(), 0),
+        Reach::LookUp { name, port } => Need::Connect(name.to_owned(), port),
         Reach::Unix(path) => {
             let landing = path::resolve(fs, path, Base::CurrentDir);
             let text = landing.and_then(|path| String::from_utf8(path.as_bytes().to_vec()).ok());

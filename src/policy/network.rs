@@ -75,7 +75,11 @@ pub enum Reach<'a> {
         /// The port; 0 for any.
         port: u16,
     },
-    LookUp(&'a str),
+    LookUp {
+        name: &'a str,
+        /// The port that it is looked up for; 0 if that is not told.
+        port: u16,
+    },
     /// Connects to the Unix socket at this path, or makes one there.
     Unix(&'a [u8]),
     /// The same for a socket that is not a file.
@@ -146,7 +150,7 @@ impl Network {
         };
         let (allowed, part) = match reach {
             Reach::Connect { to, names, port } => return rules.denies_connecting(&to, names, port),
-            Reach::LookUp(name) => return rules.denies_looking_up(name),
+            Reach::LookUp { name, .. } => return rules.denies_looking_up(name),
             Reach::Listen { at, port } => (rules.may_listen(&at, port), Part::Listen),
             Reach::Unix(path) => {
                 let allowed = rules.unix.as_ref().is_none_or(|roots| {

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import sys
 
 import programs
@@ -129,6 +130,12 @@ class TestLeast:
         assert [effect.host for effect in recording.effects if effect.effect == "network"][-1] == (
             "127.0.0.1"
         )
+
+    def test_a_host_that_is_not_found_has_its_port(self):
+        with Policy(network=Network(hosts=[])).observe(monitor_calls=False)() as recording:
+            with pytest.raises(OSError):
+                socket.create_connection(("nowhere.invalid", 443), timeout=1)
+        assert recording.suggest().network.hosts == ("nowhere.invalid:443",)
 
     def test_what_the_policy_said_stays_said(self, places):
         base = Policy(block=[places.out], imports={"block": ["wave"]}, unknown_events="deny")

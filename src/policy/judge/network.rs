@@ -139,7 +139,8 @@ impl<S: Surroundings> Judge<'_, S> {
             let is_blocked = rules.is_some_and(|rules| rules.blocks_name(name));
             return is_blocked.then_some(Part::Block);
         }
-        self.ask(Reach::LookUp(name))
+        let port = self.args().integer(1).and_then(|port| u16::try_from(port).ok());
+        self.ask(Reach::LookUp { name, port: port.unwrap_or(0) })
     }
 
     fn address_used(&self, kind: NetworkEvent, rules: Option<&HostRules>) -> Option<Part> {

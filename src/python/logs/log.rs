@@ -187,7 +187,7 @@ impl Decided {
                 (to, port)
             }
             Reach::Listen { at, port } => (at, port),
-            Reach::LookUp(name) => return self.add("host", name.as_bytes()),
+            Reach::LookUp { name, .. } => return self.add("host", name.as_bytes()),
             Reach::Unix(path) => {
                 self.paths[0].get_or_insert_with(|| path.to_vec());
                 return;
