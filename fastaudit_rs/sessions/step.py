@@ -1,5 +1,7 @@
 """A step of a session, where its code runs: in this process, or in a sandbox."""
 
+import __future__
+
 import ast
 import asyncio
 import contextlib
@@ -12,8 +14,9 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from itertools import dropwhile
+from operator import or_
 from types import CodeType
 from typing import Any
 
@@ -26,6 +29,12 @@ from .forms import NotData, TooLarge, class_name, limited, message, told
 from .shown import Shown
 from .stdin import Input
 from .values import pack
+
+#: The flags that statements of ``__future__`` set.
+FUTURE = reduce(
+    or_,
+    (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names),
+)
 
 #: The number of steps of a session whose lines tracebacks show.
 REMEMBERED = 100
@@ -183,6 +192,8 @@ class StepContext:
         self.loop = Loop()
         self.sources = Sources(policy)
         self.definitions = kept.Definitions()
+        #: The flags of the compiler that steps have set.
+        self._future = 0
 
     def named(self) -> list[str]:
         """The names that steps have given values: another one than the session's."""
@@ -256,33 +267,36 @@ class StepContext:
         names, own, show = self.names, self.own, self.sources.add
         return kept.restore(body, names, own, self.definitions, show)
 
+    def _compiled(self, code: str, name: str) -> list[CodeType]:
+        """Compile a step; what it imports from ``__future__`` lasts, as in a notebook."""
+        compiled = parts(
+            code,
+            name,
+            flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | self._future,
+            wanted=lambda last: not _ends_in_semicolon(code, last),
+        )
+        for part in compiled:
+            self._future |= part.co_flags & FUTURE
+        return compiled
+
     def _evaluate(self, code: str, name: str) -> object:
         """Run code; return the value of its last expression, unless a semicolon ends it."""
         self.sources.add(name, code)
         try:
-            compiled = _compiled(code, name)
+            compiled = self._compiled(code, name)
         except SyntaxError as error:
             if error.filename != name:
                 raise
             meant = without_commands(code, error, INSTALL in self.own)
             if meant is None:
                 raise
-            compiled = _compiled(meant, name)
+            compiled = self._compiled(meant, name)
         if any(map(_awaits, compiled)) or starts_tasks(compiled, self.names):
             return self.loop.run(awaited(compiled, self.names))
         result = None
         for part in compiled:
             result = eval(part, self.names)
         return result
-
-
-def _compiled(code: str, name: str) -> list[CodeType]:
-    return parts(
-        code,
-        name,
-        flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
-        wanted=lambda last: not _ends_in_semicolon(code, last),
-    )
 
 
 async def awaited(parts: list[CodeType], namespace: dict[str, Any]) -> object:

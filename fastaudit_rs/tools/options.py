@@ -305,6 +305,10 @@ def open_sandbox(rules: tuple[Policy, "Limits"], line: str = "", **more: Any) ->
     from ..sandbox.host.sandbox import Sandbox
     from ..sessions.errors import SandboxError
 
+    for path in rules[0].write or ():
+        if not os.path.exists(os.path.expanduser(path)):
+            # The system confines by what is there: code could not make it.
+            raise ValueError(f"--write {path}: there is no such file or directory; make it first")
     try:
         sandbox = Sandbox(*rules, **more)
     except SandboxError as error:

@@ -21,7 +21,6 @@ from ..results import Result, is_displayed, untold
 from ..sessions.pieces import Output
 from .denials import lines
 from .options import (
-    ANY,
     SANDBOX,
     allowances,
     lasting,
@@ -59,10 +58,6 @@ class Held:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        for path in options.write:
-            if path != ANY and not os.path.exists(os.path.expanduser(path)):
-                # The system confines by what is there: code could not make it.
-                raise ValueError(f"--write {path}: there is no such directory; make it first")
         policy, limits = sandbox_rules(options)
         # The time is that of a cell.
         rules = policy, replace(limits, wall_seconds=None)

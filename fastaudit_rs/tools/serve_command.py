@@ -55,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
             http.serve(app, listening, "", options.sessions + pod_server.COMMANDS)
     except SandboxError as error:
         return wrong(f"{error}; --confine prefer goes on with what the kernel can hold")
+    except ValueError as error:
+        return wrong(error)
     except KeyboardInterrupt:
         return BY_A_SIGNAL + signal.SIGINT
     return 0

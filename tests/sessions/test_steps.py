@@ -376,6 +376,12 @@ def test_a_tool_raises_in_the_step(session, waits):
     assert result.error.message == "QueueFull: full"
 
 
+def test_what_a_step_imports_from_the_future_lasts(session):
+    assert session.run("def f(a: Missing): pass").error.kind == "NameError"
+    assert session.run("from __future__ import annotations").success
+    assert session.run("def f(a: Missing): pass\nf.__annotations__").value == {"a": "Missing"}
+
+
 @pytest.mark.parametrize("waits", ["", "await "], ids=["function", "coroutine function"])
 @pytest.mark.parametrize("is_arun", [False, True])
 def test_a_tool_that_exits_ends_no_host(session, waits, is_arun):

@@ -117,3 +117,14 @@ def test_where_there_are_no_sandboxes(places):
     done = programs.ran(code, "run", "--sandbox", "-c", "print('ran')", input="")
     assert (done.returncode, done.stdout) == (2, "")
     assert "sandlock" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [["run", "--sandbox", "-c", "1"], ["serve", "--http", "0"]])
+def test_a_place_that_is_not_there(places, words):
+    """The kernel opens what is there."""
+    command, *rest = words
+    missing = f"{places.ok}/missing"
+    done = programs.run([sys.executable, "-m", "fastaudit_rs", command, "--write", missing, *rest])
+    assert done.returncode == 2
+    told = "there is no such file or directory; make it first"
+    assert done.stderr == f"fastaudit-rs: --write {missing}: {told}\n"

@@ -80,12 +80,11 @@ def test_a_denial_that_a_library_wrapped(run):
     assert lines[3].startswith("To allow it: %%sandbox --reset ") and lines[4:] == [FINAL]
 
 
-def test_a_directory_that_is_missing(run):
+def test_a_directory_that_is_missing(run, tmp_path):
     """Code could not make it: the system knows what is there alone."""
     ran = run("%%sandbox --reset --write missing\n1")
-    assert ran.err == (
-        "UsageError: %%sandbox: --write missing: there is no such directory; make it first\n"
-    )
+    told = "there is no such file or directory; make it first"
+    assert ran.err == f"UsageError: %%sandbox: --write {tmp_path}/missing: {told}\n"
 
 
 def test_a_denial_that_was_swallowed(run):
