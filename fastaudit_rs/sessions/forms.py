@@ -33,8 +33,18 @@ _GREAT = 1 << (BITS - 1)
 #: The items from which on it is worth looking whether JSON holds all of them as they are.
 LONG = 16
 
+#: The classes whose subclasses become them.
+_BUILTIN = (str, int, float, complex, bytes, bytearray, dict, list, tuple, set, frozenset)
+
+_BY_VALUE = "which cannot be passed by value"
+
 #: The key of an object that stands for something else than a mapping.
 _KIND = "$"
+
+
+def _is_other(kind: type) -> bool:
+    """True for a subclass that does other things than its base; numpy's numbers and texts do not."""
+    return issubclass(kind, _BUILTIN) and _MODULE(kind) != "numpy"
 
 
 def _are_leaves(values: Iterable[object]) -> bool:
@@ -65,9 +75,15 @@ class Packer:
     """
 
     def __init__(
-        self, other: Callable[["Packer", Any, str, int], Any] | None, most: int = VALUE
+        self,
+        other: Callable[["Packer", Any, str, int], Any] | None,
+        most: int = VALUE,
+        *,
+        exact: bool = False,
     ) -> None:
         self._other = other
+        #: True if no subclass is to become its base.
+        self._exact = exact
         self.most = most
         self.size = self.count = 0
         self.blobs: list[bytes | memoryview] = []
@@ -89,6 +105,9 @@ class Packer:
             return value
         given: Any = value
         kind = type(given)
+        if self._exact and kind not in _BUILTIN and _is_other(kind):
+            name = class_name(kind)[:100]
+            raise NotData(f"{place[:200]} is an instance of {name}, {_BY_VALUE} as it is")
         if issubclass(kind, str):
             return self._text(str.__str__(given), place)
         if issubclass(kind, int):
@@ -121,8 +140,8 @@ class Packer:
         if found is not None:
             return found
         raise NotData(
-            f"{place[:200]} is an object of {class_name(kind)[:100]}, which cannot be passed by "
-            f"value: {_instead(kind, place[:50])}"
+            f"{place[:200]} is an object of {class_name(kind)[:100]}, {_BY_VALUE}: "
+            f"{_instead(kind, place[:50])}"
         )
 
     def blob(self, data: bytes | memoryview) -> int:

@@ -187,7 +187,7 @@ def record(names: _Names, wanted: list[str], own: Mapping[str, object], made: De
         data = b""
         if not found:
             try:
-                data = pack(value, place=name, most=room)
+                data = pack(value, place=name, most=room, exact=True)
             except TooLarge as error:
                 lost[name] = f"too large: {error.least}, of at most {MOST >> 20} MB in all"
                 continue

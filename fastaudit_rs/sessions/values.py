@@ -19,14 +19,21 @@ from .forms import DEPTH, LENGTH, VALUE, VALUES, NotData, Packer, TooLarge, Unpa
 from .objects import KINDS, form_of_object, image_form, object_of, zone_name
 
 
-def pack(value: object, *, arrays: bool = True, place: str = "value", most: int = VALUE) -> bytes:
+def pack(
+    value: object,
+    *,
+    arrays: bool = True,
+    place: str = "value",
+    most: int = VALUE,
+    exact: bool = False,
+) -> bytes:
     """Return a value as at most so many bytes; `NotData` names what cannot be passed by its place.
 
     A value is ``None``, numbers, text, bytes, or lists, tuples, sets and dictionaries of values,
-    nested at most 100 deep. Subclasses become their base. With `arrays` it may also be what
-    `form_of` knows.
+    nested at most 100 deep. Subclasses become their base, unless it is to be `exact`. With `arrays`
+    it may also be what `form_of` knows.
     """
-    packer = Packer(form_of if arrays else None, most)
+    packer = Packer(form_of if arrays else None, most, exact=exact)
     return message(packer, packer.form(value, place, 0), place)
 
 
@@ -121,6 +128,10 @@ def _array(packer: Packer, array: Any, place: str, depth: int = 0) -> Any:
     numpy = _package("numpy")
     if array.dtype.kind not in PLAIN:
         raise NotData(f"{place[:200]} is an array of {array.dtype}: pass {place[:50]}.tolist()")
+    masked = sys.modules.get("numpy.ma")
+    if masked is not None and isinstance(array, masked.MaskedArray):
+        at = place[:50]
+        raise NotData(f"{place[:200]} is a masked array: pass {at}.filled(…), or {at}.tolist()")
     packer.take(array.nbytes, place)
     packed = numpy.ascontiguousarray(array)
     data = packed.view(numpy.uint8).reshape(-1).data if packed.size and packed.ndim else None

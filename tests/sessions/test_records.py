@@ -105,6 +105,35 @@ def test_arrays_and_frames(make, store):
     assert value(session, "float(np.mean(f.x))") == 1
 
 
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        ("collections.Counter('aab')", "an instance of collections.Counter"),
+        ("[collections.defaultdict(list)]", "x[0] is an instance of collections.defaultdict"),
+        ("Point(1, 2)", "an instance of Point"),
+        ("Color.RED", "an instance of Color"),
+        ("Name('a')", "an instance of Name"),
+        (
+            "numpy.ma.masked_equal([1, -999], -999)",
+            "a masked array: pass x.filled(…), or x.tolist()",
+        ),
+        ("numpy.float64(1.5)", None),
+    ],
+)
+def test_subclasses_of_plain_classes(make, store, made, reason):
+    """They would come back as another class, and not do what they did."""
+    pytest.importorskip("numpy")
+    define = """
+import collections, enum, numpy
+Point = collections.namedtuple("Point", "x y")
+class Color(enum.IntEnum): RED = 1
+class Name(str): pass
+"""
+    with make() as session:
+        session.run(f"{define}x = {made}")
+        assert session.save(store).lost.get("x") == reason
+
+
 def test_what_is_lost_is_told(make, store):
     tools = {"price": lambda item: 3.5}
     session = make(id="a", tools=tools)

@@ -435,6 +435,13 @@ def test_arrays_of_many_dimensions():
     assert unpack(pack(numpy.zeros(shape))).shape == shape
 
 
+def test_masked_arrays():
+    """Without their mask, what is masked would be data."""
+    numpy = pytest.importorskip("numpy")
+    with pytest.raises(NotData, match="value is a masked array: pass value.filled"):
+        pack(numpy.ma.masked_equal([1, -999], -999))
+
+
 def test_array_of_objects():
     numpy = pytest.importorskip("numpy")
     with pytest.raises(NotData, match="tolist"):
