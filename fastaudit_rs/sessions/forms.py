@@ -43,7 +43,7 @@ _KIND = "$"
 
 
 def _is_other(kind: type) -> bool:
-    """True for a subclass that does other things than its base; numpy's numbers and texts do not."""
+    """True for a subclass that does other things than its base: numpy's numbers do not."""
     return issubclass(kind, _BUILTIN) and _MODULE(kind) != "numpy"
 
 
