@@ -299,13 +299,19 @@ def test_a_supervisor_ends_it(tmp_path, command, number):
     for each in (out, temporary):
         each.mkdir()
     command = [word.replace("OUT", str(out)) for word in command]
-    with subprocess.Popen(
-        [sys.executable, "-m", "fastaudit_rs", *command],
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(temporary)},
-    ) as process:
+    with (
+        subprocess.Popen(
+            [sys.executable, "-m", "fastaudit_rs", *command],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(temporary)},
+            # As it is where nobody ran the tests by `nohup`.
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+        ) as process,
+        contextlib.ExitStack() as stack,
+    ):
+        stack.callback(process.kill)
         if command[0] == "run":
             until((out / "begun").exists)
         else:
