@@ -334,24 +334,22 @@ class _Waiting:
     def at(cls, target: int, name: str, removed: set[str]) -> "_Waiting":
         """Look for its place, where only a regular file may be, or files that are removed too."""
         parts = parts_of(name)
-        for number, step in enumerate(parts):
+        temporary = f".{secrets.token_hex(8)}.tmp"
+        for number, step in enumerate(parts[:-1]):
             above, rest = parts[:number], parts[number:]
-            found = cls(above, rest, f".{secrets.token_hex(8)}.tmp")
             with entered(target, above) as at:
                 try:
                     mode = os.lstat(step, dir_fd=at).st_mode
                 except FileNotFoundError:
-                    return found
-                is_last = len(rest) == 1
-                if stat.S_ISDIR(mode):
-                    if is_last and (files := _files(at, step, above)) and files <= removed:
-                        return found
-                elif "/".join(parts[: number + 1]) in removed:
+                    return cls(above, rest, temporary)
+                if "/".join(parts[: number + 1]) in removed and not stat.S_ISDIR(mode):
                     check_regular(at, step)
-                    return found
-                if is_last:
-                    check_regular(at, step)
-        return found
+                    return cls(above, rest, temporary)
+        with parent(target, parts, makes=False) as at:
+            files = _files(at, parts[-1], parts[:-1])
+            if not (files and files <= removed):
+                check_regular(at, parts[-1])
+        return cls(parts[:-1], parts[-1:], temporary)
 
 
 def _above(parts: list[str]) -> list[str]:
@@ -360,7 +358,11 @@ def _above(parts: list[str]) -> list[str]:
 
 
 def _files(at: int, name: str, above: list[str]) -> set[str]:
-    """The names of the files in a directory."""
+    """The names of the files in a directory; none of anything else."""
+    try:
+        os.close(os.open(name, DIRECTORY, dir_fd=at))
+    except OSError:
+        return set()
     found = os.fwalk(name, dir_fd=at)
     return {"/".join((*above, place, file)) for place, _, files, _ in found for file in files}
 

@@ -344,7 +344,7 @@ def _end_program(names: dict[str, Any]) -> None:
 def _flush() -> None:
     """Flush files of the program, which the worker did not have."""
     files = [found for found in gc.get_objects() if issubclass(type(found), _io._IOBase)]
-    streams = (getattr(sys, name, None) for name in ("stdout", "stderr"))
+    streams: list[Any] = [getattr(sys, name, None) for name in ("stdout", "stderr")]
     for file in (*files, *streams):
         with contextlib.suppress(Exception):
             if not file.closed:
