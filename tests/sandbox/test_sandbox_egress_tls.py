@@ -394,6 +394,14 @@ class TestSecret:
 
     def test_where_they_cannot_be_held(self):
         named = LOOSE.replace(network=Network(hosts=["good.test"]))
+        for hosts, ports in ((["good.test:8080"], None), (["*.test"], [8443])):
+            reached = LOOSE.replace(network=Network(hosts=hosts, ports=ports))
+            with Sandbox(reached, secrets=[Secret("K", ["good.test"], VALUE)]):
+                pass
+            with pytest.raises(
+                ValueError, match="the policy reaches no host of K: name 'typo.com'"
+            ):
+                Sandbox(reached, secrets=[Secret("K", ["typo.com"], VALUE)])
         with pytest.raises(ValueError, match="secrets need a policy that names hosts"):
             Sandbox(LOOSE, secrets=[SECRET])
         with pytest.raises(SandboxError, match="secrets need the kernel part"):

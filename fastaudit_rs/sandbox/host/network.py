@@ -3,15 +3,19 @@
 import contextlib
 import ipaddress
 import os
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, TypeGuard
 
-from ... import Network
+from ... import Network, Policy
 from ...sessions.errors import SandboxError
 from ..secrets import PLAIN, Secret
+
+#: A name with a dot, and no address or pattern.
+_NAME = re.compile(r"[a-z0-9_.-]*\.[a-z][a-z0-9-]*\.?\Z", re.IGNORECASE)
 
 #: The port of name servers: RFC 1035.
 DOMAIN = 53
@@ -96,6 +100,11 @@ def check_carried(
         )
     listen = held.listen if isinstance(held, Network) else True
     for secret in secrets:
+        if not any(_is_reached(host, held) for host in secret.hosts):
+            raise ValueError(
+                f"secrets: the policy reaches no host of {secret.name}: name "
+                f"{', '.join(map(repr, secret.hosts))} in its network, or correct them"
+            )
         for host in secret.hosts:
             if may_be_served(host.removeprefix(PLAIN), listen):
                 raise ValueError(
@@ -107,6 +116,17 @@ def check_carried(
         raise SandboxError("secrets need the kernel part, which there is not: confine='require'")
     if find_spec("trustme") is None:
         raise SandboxError("secrets need trustme: pip install 'fastaudit-rs[secrets]'")
+
+
+def _is_reached(host: str, network: bool | Network) -> bool:
+    """Return whether a policy reaches a host; of addresses and patterns that is not told."""
+    name, _, port = host.removeprefix(PLAIN).partition(":")
+    if not isinstance(network, Network) or not _NAME.match(name):
+        return True
+    named = [one.rpartition(":")[2] for one in network.hosts or ()]
+    ports = [port] if port else ["443", "80", *named, *map(str, network.ports or ())]
+    policy = Policy(network=network)
+    return any(policy._name_rule(name, int(one)) is None for one in ports if one.isdigit())
 
 
 def has_http(network: bool | Network) -> TypeGuard[Network]:
