@@ -115,7 +115,9 @@ class DiskUse:
         """The bytes that a run may take that begins now."""
         if not self._first:
             return limit
-        used = _DiskWatch.used(directory)
+        used = 0
+        with contextlib.suppress(OSError):
+            used = _DiskWatch.used(directory)
         if used <= limit:
             self._first = 0
             return limit

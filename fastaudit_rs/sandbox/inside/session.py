@@ -38,7 +38,8 @@ def serve(
     """
     channel = HostChannel(descriptor)
     session = _Steps(child, channel, names, policy)
-    session.take_streams()
+    for stream in session.streams.values():
+        stream.reconfigure(line_buffering=True)
     channel.take_interrupts()
     asks = asking(channel, most) if job.asks else None
     policy.install(on_denied=session.tell, on_ask=asks, log=log)
@@ -81,7 +82,7 @@ class _Steps:
         #: The tools of the host as it told of them, by their names.
         self._tools: dict[str, dict[str, Any]] = {}
         self.status = 0
-        self._streams: dict[str, Any] = {"stdout": sys.stdout, "stderr": sys.stderr}
+        self.streams: dict[str, Any] = {"stdout": sys.stdout, "stderr": sys.stderr}
         self.log: AuditLog | None = None
         #: The copies of this process that nobody has waited for.
         self._copies: set[int] = set()
@@ -97,14 +98,11 @@ class _Steps:
 
     def take_streams(self) -> None:
         """Have output go to the host, whatever a step before put there, or closed."""
-        for number, name in enumerate(self._streams, 1):
-            if self._streams[name].closed:
+        for number, name in enumerate(self.streams, 1):
+            if self.streams[name].closed:
                 with contextlib.suppress(OSError):
-                    self._streams[name] = open(number, "w", encoding="utf-8", closefd=False)
-            stream = self._streams[name]
-            if not stream.closed:
-                stream.reconfigure(line_buffering=True)
-            setattr(sys, name, stream)
+                    self.streams[name] = open(number, "w", 1, encoding="utf-8", closefd=False)
+            setattr(sys, name, self.streams[name])
 
     def go_on(self) -> None:
         """Let the tasks that steps have started go on until the host says something."""

@@ -21,7 +21,6 @@ use crate::python::importing::imports;
 use crate::python::values::process_start;
 use crate::python::wrapped::{threads, workers};
 
-#[cold]
 /// Returns whether a recording sees the start of a worker: guards take it for one of a thread.
 pub fn is_recorded_worker(event: &Event<'_, '_>) -> PyResult<bool> {
     Ok(event.observes()
@@ -29,6 +28,7 @@ pub fn is_recorded_worker(event: &Event<'_, '_>) -> PyResult<bool> {
         && workers::starts_worker(event)?)
 }
 
+#[cold]
 pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     match event.name.to_bytes() {
         b"_thread.interrupt_main" => return unchanging::interrupts_main(event),
