@@ -377,7 +377,7 @@ def test_a_tool_raises_in_the_step(session, waits):
 
 
 def test_what_a_step_imports_from_the_future_lasts(session):
-    assert session.run("def f(a: Missing): pass").error.kind == "NameError"
+    assert session.run("def f(a: Missing): pass\nf.__annotations__").error.kind == "NameError"
     assert session.run("from __future__ import annotations").success
     assert session.run("def f(a: Missing): pass\nf.__annotations__").value == {"a": "Missing"}
 
