@@ -3,7 +3,6 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
-use pyo3::IntoPyObjectExt;
 use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::gc::PyVisit;
@@ -294,7 +293,6 @@ impl PyPolicy {
         })?;
         let allowed = slf.get().allowed(slf.py())?;
         let approvals = approvals.as_ref().map(question::named).transpose()?;
-        let args = &with_mode(event, args)?;
         let explanation = Explanation::of(allowed, event, args, approvals)?;
         if explanation.allowed() {
             wrong_calls::warn_of_event(event)?;
@@ -519,17 +517,4 @@ fn str_of(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<String> {
     let text = given.cast::<PyString>();
     let text = text.map_err(|_| errors::wrong_type(argument, "str", given))?;
     Ok(text.to_str()?.to_owned())
-}
-
-/// The arguments of the event; those of `open` with its mode and flags, where they were left out.
-fn with_mode<'py>(
-    event: &Bound<'py, PyString>,
-    args: &Bound<'py, PyTuple>,
-) -> PyResult<Bound<'py, PyTuple>> {
-    let py = args.py();
-    if event.to_string_lossy() != "open" || !(1..3).contains(&args.len()) {
-        return Ok(args.clone());
-    }
-    let mode = args.get_item(1).or_else(|_| "r".into_bound_py_any(py))?;
-    PyTuple::new(py, [args.get_item(0)?, mode, 0.into_bound_py_any(py)?])
 }

@@ -316,18 +316,20 @@ pub fn handed_over(tool: &Function, py: Python<'_>, error: &PyErr) -> PyResult<P
     {
         return Ok(PyErr::from_value(class.invoke1(args)?));
     }
-    let made = self::class(py)?;
-    if class.is(made)
+    let own = self::class(py)?;
+    let make = |args: Bound<'_, PyTuple>, kind: Bound<'_, PyString>| -> PyResult<PyErr> {
+        let error = own.invoke1(args)?;
+        error.set_attr("tool", &tool.name)?;
+        error.set_attr("kind", kind)?;
+        Ok(PyErr::from_value(error))
+    };
+    if class.is(own)
         && let (Some(args), Ok(kind)) =
             (arguments(value.as_any())?, value.attr("kind")?.cast_into_exact::<PyString>())
     {
         // That of another tool, or of this one as it is awaited.
-        let error = made.invoke1(args)?;
-        error.set_attr("tool", &tool.name)?;
-        error.set_attr("kind", kind)?;
-        return Ok(PyErr::from_value(error));
+        return make(args, kind);
     }
-    let kind = qualified_name(&class)?;
     let short = raw::class_name(value.as_any());
     let text = value.text();
     let text = text.map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned());
@@ -335,10 +337,7 @@ pub fn handed_over(tool: &Function, py: Python<'_>, error: &PyErr) -> PyResult<P
         true => short,
         false => format!("{short}: {text}"),
     };
-    let error = made.invoke1((message,))?;
-    error.set_attr("tool", &tool.name)?;
-    error.set_attr("kind", kind)?;
-    Ok(PyErr::from_value(error))
+    make((message,).into_pyobject(py)?, PyString::new(py, &qualified_name(&class)?))
 }
 
 /// The arguments to make an exception of one of Python's own classes anew; `None` if they are not data.

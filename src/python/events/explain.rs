@@ -3,10 +3,10 @@
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
-use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
+use pyo3::{IntoPyObjectExt, PyTraverseError};
 
 use crate::policy::written::approved::Kept;
 use crate::policy::written::spec::OnViolation;
@@ -39,6 +39,7 @@ impl Explanation {
         approvals: Option<(PathBuf, Kept)>,
     ) -> PyResult<Self> {
         let py = event.py();
+        let args = &with_mode(event, args)?;
         let mut explanation = Self {
             denied: Self::judge(allowed.clone_ref(py), event, args)?,
             approved_by: None,
@@ -154,4 +155,17 @@ impl Explanation {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.denied)
     }
+}
+
+/// The arguments of the event; those of `open` with its mode and flags, where they were left out.
+fn with_mode<'py>(
+    event: &Bound<'py, PyString>,
+    args: &Bound<'py, PyTuple>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let py = args.py();
+    if event.to_string_lossy() != "open" || !(1..3).contains(&args.len()) {
+        return Ok(args.clone());
+    }
+    let mode = args.get_item(1).or_else(|_| "r".into_bound_py_any(py))?;
+    PyTuple::new(py, [args.get_item(0)?, mode, 0.into_bound_py_any(py)?])
 }
