@@ -357,16 +357,18 @@ def _named(names: tuple[str, ...] | None, everything: str, nothing: str) -> str:
     return " or ".join(names) or nothing
 
 
-def needed_for(verdict: str) -> str:
-    """The option, or else the field of a policy, that a verdict lacks; empty if it is allowed."""
+def needed_for(verdict: str, event: str) -> str:
+    """The option, or else the field of a policy, that an event lacks; empty if it is allowed."""
     if verdict == "allowed":
         return ""
-    field = "network.hosts" if verdict == "network" else verdict
+    field = verdict
+    if verdict == "network":
+        field = "network.listen" if event == "socket.bind" else "network.hosts"
     return next((option.names for option in TABLE if option.adds_to == field), verdict)
 
 
 def options_of(recording: Recording, given: argparse.Namespace) -> str | None:
-    """Return the options that would allow a recording; ``None`` if these do, or if none would.
+    """Return the options that would allow a recording; ``None`` if these do, or if none can.
 
     Fields that no option can say, such as ``block``, are left out.
     """
@@ -387,7 +389,7 @@ def options_of(recording: Recording, given: argparse.Namespace) -> str | None:
             if option.adds_to == "env":
                 value = filter(_is_closed, value)
             parts += [f"{option.names} {_quoted(each)}" for each in value]
-    return " ".join(parts)
+    return " ".join(parts) or None
 
 
 def _is_closed(variable: str) -> bool:

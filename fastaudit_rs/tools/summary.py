@@ -52,7 +52,7 @@ class Touched:
     @property
     def needs(self) -> str:
         """Return the words that would allow it; empty if it is allowed."""
-        return needed_for(self.verdict)
+        return needed_for(self.verdict, self.event)
 
 
 def touched_of(entry: dict[str, Any], chain: Sequence[str], here: str | None = None) -> Touched:

@@ -1,6 +1,7 @@
 """`Policy(threads="inherit")`: threads run under the guard that they are started under."""
 
 import _thread
+import json
 import multiprocessing.resource_tracker
 import os
 import sys
@@ -123,6 +124,24 @@ class TestInherit:
         with perms():
             in_a_thread(int)
         assert "Thread._bootstrap of" in seen[-1]
+
+    def test_a_recording_has_the_name_of_what_a_thread_calls(self):
+        def work():
+            pass
+
+        class Working(threading.Thread):
+            def run(self):
+                pass
+
+        with Policy().observe(monitor_calls=False)() as recording:
+            for thread in (threading.Thread(target=work), Working()):
+                thread.start()
+                thread.join()
+            _thread.start_new_thread(work, ())
+        effects = json.loads(recording.to_json())["effects"]
+        told = [effect["args"][0] for effect in effects if effect["effect"] == "thread"]
+        named = f"{__name__}.{work.__qualname__}"
+        assert told == [named, "threading.Thread._bootstrap", named]
 
     def test_errors_are_those_of_the_function(self, perms):
         with perms():

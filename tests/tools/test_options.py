@@ -143,19 +143,20 @@ def test_written_again(surface, words):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "option"),
+    ("verdict", "event", "option"),
     [
-        ("allowed", ""),
-        ("write", "--write"),
-        ("commands", "--run"),
-        ("network", "--net"),
-        ("network.hosts", "--net"),
-        ("network.listen", "--listen"),
-        ("block", "block"),
+        ("allowed", "socket.bind", ""),
+        ("write", "os.remove", "--write"),
+        ("commands", "os.system", "--run"),
+        ("network", "socket.connect", "--net"),
+        ("network", "socket.bind", "--listen"),
+        ("network.hosts", "socket.connect", "--net"),
+        ("network.listen", "socket.bind", "--listen"),
+        ("block", "os.remove", "block"),
     ],
 )
-def test_what_a_verdict_needs(verdict, option):
-    assert module.needed_for(verdict) == option
+def test_what_a_verdict_needs(verdict, event, option):
+    assert module.needed_for(verdict, event) == option
 
 
 class TestOfARecording:

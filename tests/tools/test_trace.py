@@ -129,6 +129,20 @@ class TestTable:
         assert run(*options[1:], "-c", PROGRAM).returncode == 0
         assert run("run", *options[4:], "-c", PROGRAM).returncode == 77
 
+    def test_threads_and_servers(self, run):
+        program = """
+import socket, threading
+def work(): pass
+threading.Thread(target=work).start()
+socket.socket().bind(("127.0.0.1", 0))
+"""
+        lines = run("trace", "-c", program).stderr.splitlines()
+        assert [line.split() for line in lines[1:3]] == [
+            ["--listen", "network", "1", "127.0.0.1:0"],
+            ["thread", "1", "__main__.work"],
+        ]
+        assert lines[-1] == "fastaudit-rs run --listen 127.0.0.1:0 would allow it"
+
     def test_with_options(self, run):
         done = run("trace", "--write", ".", "-c", "open('a', 'w').close()")
         assert "would allow it" not in done.stderr

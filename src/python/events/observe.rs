@@ -22,6 +22,7 @@ use crate::python::guard::scope::Active;
 use crate::python::importing::imports;
 use crate::python::logs::log::{Entry, Recorder, Records};
 use crate::python::values::simple;
+use crate::python::wrapped::threads;
 
 /// What the tables say of an event.
 #[derive(Clone, Copy)]
@@ -76,7 +77,7 @@ pub fn event(
         return Ok(());
     }
     let recorder = active.log().recorder();
-    let mut key = key(event, args, class.rule, recorder);
+    let mut key = key(event, args, class.rule, recorder)?;
     if !matches!(class.rule, Some(Rule::Import | Rule::Exec))
         && let Some(package) = imports::package_being_imported(args.py())?
     {
@@ -126,7 +127,7 @@ pub fn event_of_tool(
         return Ok(());
     }
     let recorder = guest.log().recorder();
-    let key = HASHING.hash_one((key(event, args, class.rule, recorder), tool));
+    let key = HASHING.hash_one((key(event, args, class.rule, recorder)?, tool));
     if recorder.count(key, records) {
         return Ok(());
     }
@@ -170,15 +171,10 @@ fn entry(event: &Event<'_, '_>, class: Class, probe: &Probe<'_>) -> PyResult<Ent
     {
         needs = vec![Need::ImportOf(package)];
     }
-    let args = match name.as_str() {
-        // The arguments after the module's name are `sys.path` and its hooks.
-        "import" => &event.args.get_slice(0, 1),
-        _ => event.args,
-    };
     let mut entry = Entry {
         event: name,
         effect: class.effect,
-        args: simple::tuple(args)?.unbind(),
+        args: simple::tuple(&told(event.args, class.rule)?)?.unbind(),
         needs,
         call_chain: text::call_chain(py, None)?,
         denied,
@@ -190,20 +186,31 @@ fn entry(event: &Event<'_, '_>, class: Class, probe: &Probe<'_>) -> PyResult<Ent
     Ok(entry)
 }
 
-fn key(event: &CStr, args: &Bound<'_, PyTuple>, rule: Option<Rule>, recorder: &Recorder) -> u64 {
+/// The arguments that are recorded.
+fn told<'py>(args: &Bound<'py, PyTuple>, rule: Option<Rule>) -> PyResult<Bound<'py, PyTuple>> {
+    match rule {
+        // Those after the module's name are `sys.path` and its hooks.
+        Some(Rule::Import) => Ok(args.get_slice(0, 1)),
+        Some(Rule::Thread) => threads::named(args),
+        _ => Ok(args.clone()),
+    }
+}
+
+fn key(
+    event: &CStr,
+    args: &Bound<'_, PyTuple>,
+    rule: Option<Rule>,
+    recorder: &Recorder,
+) -> PyResult<u64> {
+    let args = told(args, rule)?;
     let mut hasher = HASHING.build_hasher();
     hasher.write(event.to_bytes());
     hasher.write_u64(recorder.directories.load(Ordering::Relaxed));
-    // The arguments after the first one are the same for all imports.
-    let most = match rule {
-        Some(Rule::Import) => 1,
-        _ => 4,
-    };
     // Anyone may raise the event with fewer.
-    for index in 0..args.len().min(most) {
-        add_to_key(&mut hasher, &raw::tuple_item(args, index), 2);
+    for index in 0..args.len().min(4) {
+        add_to_key(&mut hasher, &raw::tuple_item(&args, index), 2);
     }
-    hasher.finish()
+    Ok(hasher.finish())
 }
 
 fn add_to_key(hasher: &mut impl Hasher, object: &Bound<'_, PyAny>, depth: usize) {

@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::policy::written::values::Switch;
+use crate::python::callees::callee;
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::functions::Builtin;
@@ -97,14 +98,33 @@ pub fn is_carried(function: &Bound<'_, PyAny>) -> bool {
     Builtin::cast(function).is_some_and(|function| RUN.is_method_of(&function))
 }
 
+fn carried_by<'py>(function: &Bound<'py, PyAny>) -> Option<Bound<'py, Carried>> {
+    let function = Some(function).filter(|function| is_carried(function));
+    let carried = function.map(|function| function.attr(intern!(function.py(), "__self__")));
+    carried.and_then(|carried| carried.ok()?.cast_into_exact::<Carried>().ok())
+}
+
 /// True if a thread is started, under its guard, that sends the items of a queue between processes.
 pub fn is_feeder(args: &Bound<'_, PyTuple>) -> bool {
-    let function = args.get_item(0).ok().filter(is_carried);
-    function.is_some_and(|function| {
-        let carried = function.attr(intern!(args.py(), "__self__"));
-        let carried = carried.ok().and_then(|carried| carried.cast_into_exact::<Carried>().ok());
-        carried.is_some_and(|carried| carried.get().is_feeder)
-    })
+    let carried = args.get_item(0).ok().as_ref().and_then(carried_by);
+    carried.is_some_and(|carried| carried.get().is_feeder)
+}
+
+/// The arguments of a thread's start, with the name of what it runs in place of its function.
+pub fn named<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
+    let py = args.py();
+    // Anyone may raise the event without arguments.
+    let Ok(function) = args.get_item(0) else {
+        return Ok(args.clone());
+    };
+    let carried = carried_by(&function);
+    let function = carried.map_or(function, |carried| carried.get().function.bind(py).clone());
+    let target = of_thread(&function, intern!(py, "_target"))?.filter(|target| !target.is_none());
+    let Some(name) = callee::qualified_name(&target.unwrap_or(function))? else {
+        return Ok(args.clone());
+    };
+    let rest = args.iter().skip(1);
+    PyTuple::new(py, std::iter::once(name.full()?.into_any()).chain(rest).collect::<Vec<_>>())
 }
 
 /// An attribute of the thread whose method the function is.
