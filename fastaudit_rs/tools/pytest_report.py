@@ -2,7 +2,7 @@
 
 A baseline has a line for each thing that a test does, the test first. The line is the same in each
 run and on each machine: places are relative to the root directory or the home directory, and random
-names, numbers of processes and ports that the system hands out are stars.
+names, times, numbers of processes and ports that the system hands out are stars.
 """
 
 import functools
@@ -36,6 +36,10 @@ _ALIKE = {"os.utime": "open"}
 #: Names and numbers that differ in each run, and their stand-ins.
 _MADE_UP = (
     (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"), "*"),
+    # Dates, times of day, seconds since 1970, and tokens.
+    (re.compile(r"(?<!\d)\d{4}(-?)\d\d\1\d\d([T_ -]\d\d([:.-]?\d\d){1,2}(\.\d+)?)?(?!\d)"), "*"),
+    (re.compile(r"(?<![0-9A-Za-z])\d{10}\.\d+(?![0-9A-Za-z])"), "*"),
+    (re.compile(r"(?<![0-9A-Za-z])(?=[a-f]*\d)[0-9a-f]{8,}(?![0-9A-Za-z])"), "*"),
     (re.compile(r"\b0x[0-9a-f]{6,}\b"), "0x*"),
     (re.compile(r"\btmp[a-z0-9_]{8}\b"), "tmp*"),
     (re.compile(r"\bfastaudit_[a-z0-9_]+\b"), "fastaudit_*"),

@@ -147,7 +147,7 @@ def test_it():
 
 
 MADE_UP = """
-import socket, uuid
+import datetime, secrets, socket, time, uuid
 
 def ignoring(function, *args):
     try:
@@ -158,6 +158,11 @@ def ignoring(function, *args):
 def test_names():
     for name in (f"tmp{uuid.uuid4().hex[:8]}", str(uuid.uuid4()), f"run-{os.getpid()}"):
         os.mkdir(f"{OUT}/{name}")
+
+def test_times_and_tokens():
+    now = datetime.datetime.now()
+    for name in (f"{now:%Y%m%d_%H%M%S}", now.isoformat(), time.time(), secrets.token_hex(6)):
+        os.mkdir(f"{OUT}/a_{name}.d")
 
 def test_ports():
     with socket.socket() as client:
@@ -222,14 +227,14 @@ class TestBaseline:
             result = run(
                 MADE_UP, "--audit=record", f"--audit-baseline={name}", *options, needs=needs
             )
-            result.assert_outcomes(passed=5)
+            result.assert_outcomes(passed=6)
             lines.append((pytester.path / name).read_text().splitlines()[2:])
         assert lines[0] == lines[1] == lines[2] == sorted(lines[0])
         assert "test_it.py::test_ports: socket.connect 192.0.2.1:*" in lines[0]
         assert "test_it.py::test_home: os.mkdir ~/no/such/directory" in lines[0]
         assert "test_it.py::test_programs: subprocess.Popen python -c ''" in lines[0]
         result = run(MADE_UP, "--audit=raise", "--audit-baseline=base0.txt", "-n2", needs=["xdist"])
-        result.assert_outcomes(passed=5)
+        result.assert_outcomes(passed=6)
 
     def test_places_in_it_are_the_same_elsewhere(self, run, pytester, monkeypatch):
         """With xdist, and with another directory for temporary files."""
