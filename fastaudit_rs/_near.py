@@ -14,8 +14,6 @@ from typing import Any
 
 from . import v02
 
-__all__ = ["event", "near", "of_sandbox", "suggestion", "unknown", "warn"]
-
 _PACKAGE = __name__.partition(".")[0]
 
 #: Names that people know, and their names here: the first that there is.

@@ -19,12 +19,19 @@ HELD_UP = (
 _held_up: list[asyncio.AbstractEventLoop] = []
 
 
+def loop_here() -> asyncio.AbstractEventLoop | None:
+    """The event loop of this thread, which it keeps from running as it waits."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 @contextlib.contextmanager
 def waits_here() -> Iterator[None]:
     """Note that this thread waits for guarded code, and keeps its event loop from running."""
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
+    loop = loop_here()
+    if loop is None:
         yield
         return
     _held_up.append(loop)
@@ -32,15 +39,6 @@ def waits_here() -> Iterator[None]:
         yield
     finally:
         _held_up.remove(loop)
-
-
-def is_loop_here() -> bool:
-    """True if this thread runs an event loop, which it keeps from running as it waits."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 #: The loop for which this thread works, which goes on meanwhile.
@@ -91,11 +89,7 @@ class Waiting:
     def __call__(self, denied: AuditDenied) -> object:
         """Wait for the answer; the loop goes on."""
         loop, ask = self._loop, self._ask
-        try:
-            is_own = asyncio.get_running_loop() is loop
-        except RuntimeError:
-            is_own = False
-        if is_own or any(held is loop for held in _held_up):
+        if loop_here() is loop or any(held is loop for held in _held_up):
             raise RuntimeError(HELD_UP)
         answer: Future[object] = Future()
         tasks = []

@@ -6,7 +6,6 @@ from typing import Any
 from .. import Policy
 from .._for_model import clean
 from .._threads import Closing
-from ..results import Result
 from ..sandbox.host.sandbox import Sandbox
 from ..sandbox.limits import Limits
 from .steps import missing
@@ -106,7 +105,10 @@ class SandboxBackend(Closing, BaseSandbox):  # type: ignore[misc,unused-ignore]
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         """Run a command of the shell; a ``timeout`` of 0 is the limit of the sandbox alone."""
         ran = self._sandbox.run(_RUN, args=[command, str(timeout or 0)])
-        return _response(ran)
+        output = ran.stdout + ran.stderr
+        if ran.killed_by is not None or ran.violations:
+            output = ran.for_model(MOST)
+        return ExecuteResponse(clean(output, MOST), ran.returncode, truncated=len(output) > MOST)
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         """Write files: in the sandbox's directory, or where its policy allows."""
@@ -147,11 +149,3 @@ def _error(error: OSError | ValueError) -> str:
     if isinstance(error, PermissionError):
         return "permission_denied"
     return "invalid_path" if isinstance(error, ValueError) else os.strerror(error.errno or 5)
-
-
-def _response(ran: Result) -> ExecuteResponse:
-    output = ran.stdout + ran.stderr
-    if ran.killed_by is not None or ran.violations:
-        output = ran.for_model(MOST)
-    told = clean(output, MOST)
-    return ExecuteResponse(told, ran.returncode, truncated=len(output) > MOST)

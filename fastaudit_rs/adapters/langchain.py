@@ -227,9 +227,7 @@ def python_tool(
         ('It ran, and printed nothing.', 'value:\n42')
     """
     if description is None:
-        rules = ""
-        if not isinstance(policy, SessionManager):
-            rules = rules_of(policy, place, **options)
+        rules = "" if isinstance(policy, SessionManager) else rules_of(policy, place, **options)
         description = described(tools, rules)
     tool = PythonTool(name=name, description=description, images=images)
     if tools is not None and not isinstance(policy, SessionManager):

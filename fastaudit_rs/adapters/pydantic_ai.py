@@ -61,9 +61,7 @@ class PythonToolset(FunctionToolset[Any]):
         self._name, self._description = name, description
         if description is None:
             self._description = described(tools, rules_of(policy, place, **options))
-        self._steps: Steps | None = None
-        if isinstance(policy, Session):
-            self._steps = Steps(policy, place, **options)
+        self._steps = Steps(policy, place, **options) if isinstance(policy, Session) else None
         self.add_function(
             self._run_python, takes_ctx=False, name=self._name, description=self._description
         )

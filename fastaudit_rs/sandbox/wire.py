@@ -158,11 +158,16 @@ def receive(control: _socket.socket, descriptors: int = 0) -> tuple[bytes, list[
         if not part:
             raise EOFError("the other side is gone")
         head += part
-    message = bytearray(LENGTH.unpack(head)[0])
-    rest = memoryview(message)
+    return bytes(exactly(control.fileno(), LENGTH.unpack(head)[0])), found.tolist()
+
+
+def exactly(descriptor: int, size: int) -> bytearray:
+    """Read so many bytes; `EOFError` if the other side is gone."""
+    found = bytearray(size)
+    rest = memoryview(found)
     while rest:
-        received = os.readv(control.fileno(), [rest])
-        if not received:
+        read = os.readv(descriptor, [rest])
+        if not read:
             raise EOFError("the other side is gone")
-        rest = rest[received:]
-    return bytes(message), found.tolist()
+        rest = rest[read:]
+    return found

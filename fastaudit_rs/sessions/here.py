@@ -69,11 +69,6 @@ OPTIONS = frozenset(
 _numbers = itertools.count(1)
 
 
-def session(policy: Policy, /, **options: Any) -> Session:
-    """Make a session: `Policy.session` has its documentation."""
-    return HereSession(policy, **options)
-
-
 class HereSession(Session):
     def __init__(
         self,
@@ -130,9 +125,7 @@ class HereSession(Session):
         held = policy if directory is None else policy._begun_in(self._directory)
         self._perms = held.guard(monitor_calls=monitor_calls, on_denied=note, **options)
         self._perms._share(_native._TemporaryFiles())
-        self._changes: Any = None
-        if directory is not None and hasattr(_native, "_Directory"):
-            self._changes = _native._Directory(self._directory)
+        self._changes = None if directory is None else _native._Directory(self._directory)
         self._coroutines: Coroutines | None = None
         self._is_closed = False
         self._process = os.getpid()
@@ -361,9 +354,7 @@ class HereSession(Session):
     def _read_file(self, name: str, max_bytes: int) -> bytes:
         if self._changes is None:
             raise FileNotFoundError(2, "the session has no directory=, whose files are noted", name)
-        parts = parts_in(self._directory, name, "session")
-        data: bytes = self._changes.read(parts, max_bytes)
-        return data
+        return self._changes.read(parts_in(self._directory, name, "session"), max_bytes)
 
     def _ended(self, running: Running) -> Result:
         has_ended = running.job.is_done

@@ -14,7 +14,7 @@ from typing import Any
 
 from .._keywords import checked, twin
 from .._threads import Closing, in_thread
-from .._waiting import is_loop_here
+from .._waiting import loop_here
 from ..results import Result
 from .arguments import Tools, count, seconds
 from .base import Session
@@ -243,7 +243,7 @@ class SessionManager(Closing):
                 continue
             turn = one.turns.ask()
             # Its user may be a task of the event loop that cannot go on here.
-            until = time.monotonic() + PATIENCE if is_loop_here() else inf
+            until = time.monotonic() + PATIENCE if loop_here() is not None else inf
             while not wait([turn], AGAIN).done and time.monotonic() < until:
                 # Again, as it may have been opening, or its step about to begin.
                 self.interrupt(key)

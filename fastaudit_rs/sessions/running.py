@@ -43,7 +43,7 @@ class Denials:
             self._now.append(error._denial)
 
 
-def changes_from_now(directory: Any) -> Callable[[], list[str]]:
+def changes_from_now(directory: _native._Directory | None) -> Callable[[], list[str]]:
     """Return a function that tells which files have changed since then, if there is a directory."""
     if directory is None:
         return list
@@ -52,8 +52,7 @@ def changes_from_now(directory: Any) -> Callable[[], list[str]]:
     def changed() -> list[str]:
         # The session may be closed.
         with contextlib.suppress(RuntimeError):
-            found: list[str] = directory.end(first)
-            return found
+            return directory.end(first)
         return []
 
     return changed

@@ -26,9 +26,6 @@ SHOWN = 2000
 #: The denials of a step that are told.
 TOLD = 1000
 
-#: The keys of a denial that a question leaves empty.
-_EMPTY = ("path", "resolved", "link", "command", "callee", "place", "origin", "library", "package")
-
 #: The answers that allow a call.
 _ALLOWING = ("once", "step", "guard", "pattern")
 
@@ -124,19 +121,14 @@ class ServerTool(Typed):
             digest = sha256(text.encode()).hexdigest()
             shown += f"… ({len(text)} characters, SHA-256 {digest})"
         call = f"call the tool {self.original!r} of MCP server {server!r} with {shown}"
-        fields: Json = dict.fromkeys((*_EMPTY, "effect", "host", "rule", "suggestion"))
         return AuditDenied.from_dict(
-            fields
+            AuditDenied(f"Denied: {call}").to_dict()
             | {
-                "message": f"Denied: {call}",
                 "event": TOOL_CALL,
                 "args": [server, self.original, text],
                 "tool": self.__name__,
-                "roots": [],
-                "call_chain": [],
                 "hint": "on_ask=…, which is asked; or MCP(…, ask=False), which asks nobody",
                 "approvals": {"guard": {}, "pattern": {}},
-                "answer": None,
             }
         )
 

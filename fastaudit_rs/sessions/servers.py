@@ -15,6 +15,7 @@ from typing import Any
 
 from .._text import printable
 from .._threads import in_thread, submit
+from .._waiting import loop_here
 from .annotations import Json
 from .arguments import seconds
 from .foreign import ToolSource
@@ -244,12 +245,10 @@ def _server(
     if callable(getattr(server, "call_tool", None)) and callable(
         getattr(server, "list_tools", None)
     ):
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
+        if loop_here() is None:
             raise RuntimeError(
                 "MCP(session) is made where the session was opened: in its event loop"
-            ) from None
+            )
         return "session", None
     raise TypeError(
         "server must be a command as a list, a URL, or an open mcp.ClientSession, not "

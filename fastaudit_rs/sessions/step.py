@@ -315,9 +315,8 @@ def _awaits(part: CodeType) -> bool:
 
 def _ends_in_semicolon(code: str, last: ast.Expr) -> bool:
     lines = code.encode(errors="surrogatepass").splitlines()
-    rest = lines[(last.end_lineno or 1) - 1 :]
-    rest[0] = rest[0][last.end_col_offset :]
-    return any(line.lstrip(b" \t\f)").startswith(b";") for line in rest[:1])
+    rest = lines[(last.end_lineno or 1) - 1][last.end_col_offset :]
+    return rest.lstrip(b" \t\f)").startswith(b";")
 
 
 def _tell_value(outcome: Outcome, value: object, shown: Shown) -> None:

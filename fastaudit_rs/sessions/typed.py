@@ -222,12 +222,6 @@ def formatted(annotation: Any) -> str:
     return _MODULES.sub(lambda found: found[1] or "", text)
 
 
-def shown_signature(function: Any) -> inspect.Signature | None:
-    """The signature of a function of `tools_of`; ``None`` if it is not known."""
-    signature: inspect.Signature | None = function.__signature__
-    return signature
-
-
 def default_told(default: Any) -> str:
     """A default as text: of an object of the host's own, which may hold a secret, nothing."""
     given = default.value if isinstance(default, enum.Enum) else default
@@ -237,9 +231,9 @@ def default_told(default: Any) -> str:
         return "..."
 
 
-def heading(name: str, function: Callable[..., Any]) -> str:
+def heading(name: str, function: Any) -> str:
     """A function as a model is told of it: its name and parameters, and schemas of data."""
-    signature = shown_signature(function)
+    signature: inspect.Signature | None = function.__signature__
     if signature is None:
         return f"{name}(...)"
 

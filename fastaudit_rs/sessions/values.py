@@ -378,9 +378,8 @@ def _made_texts(unpacker: Unpacker, form: Any) -> list[Any]:
     text = bytes(unpacker.blob(form["texts"])).decode("utf-8", "surrogatepass")
     array = _made_array(unpacker, form["lengths"])
     lengths = array.tolist()
-    if array.dtype.str != "<i8" or array.ndim != 1 or len(lengths) > VALUES:
-        raise ValueError("texts with other lengths")
-    if any(not -1 <= length <= len(text) for length in lengths):
+    is_other = array.dtype.str != "<i8" or array.ndim != 1 or len(lengths) > VALUES
+    if is_other or any(not -1 <= length <= len(text) for length in lengths):
         raise ValueError("texts with other lengths")
     ends = list(accumulate(max(length, 0) for length in lengths))
     if (ends[-1] if ends else 0) != len(text):

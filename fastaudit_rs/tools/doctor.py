@@ -17,9 +17,6 @@ from .._native import _native_tables
 #: The versions of Python that this package is tested on.
 TESTED = ((3, 10), (3, 15))
 
-#: The system call ``landlock_create_ruleset`` on all architectures, and the flag for the version of
-#: its interface (landlock_create_ruleset(2)).
-
 #: The uses of packages that a guard does not need.
 OPTIONAL = {
     "IPython": "%%audit in notebooks",
@@ -56,12 +53,13 @@ def report(to: TextIO) -> int:
 
 def findings() -> Iterator[Finding]:
     yield _python()
-    yield _system()
+    yield Finding("ok", "system", f"Linux {platform.release()}, {platform.machine()}")
     yield Finding("ok", "fastaudit-rs", __version__)
     yield from _guard()
     yield _calls()
     yield _native_files()
-    yield _installed()
+    where = "none" if installed_policy() is None else "one is in force"
+    yield Finding("ok", "installed policy", f"{where} in this process")
     yield from _kernel()
     yield from _sandbox()
     for name, purpose in OPTIONAL.items():
@@ -80,10 +78,6 @@ def _python() -> Finding:
         tested = f"{oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}"
         return Finding("lacking", "Python", f"{text}: tested are {tested}")
     return Finding("ok", "Python", text)
-
-
-def _system() -> Finding:
-    return Finding("ok", "system", f"Linux {platform.release()}, {platform.machine()}")
 
 
 def _guard() -> Iterator[Finding]:
@@ -132,12 +126,6 @@ def _native_files() -> Finding:
         text = f"partly judged: {sealed} of {replaced + sealed} functions could not be replaced"
         return Finding("lacking", about, text)
     return Finding("ok", about, "judged")
-
-
-def _installed() -> Finding:
-    policy = installed_policy()
-    text = "none in this process" if policy is None else "one is in force in this process"
-    return Finding("ok", "installed policy", text)
 
 
 def _kernel() -> Iterator[Finding]:

@@ -27,16 +27,12 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def port_of(listening: socket.socket) -> int:
-    port: int = listening.getsockname()[1]
-    return port
-
-
-def own_hosts(port: int) -> list[str]:
+def own_hosts(listening: socket.socket) -> list[str]:
     """The hosts that requests to the loopback are for.
 
     A page that a browser shows could reach the port by a name of its own (DNS rebinding).
     """
+    port = listening.getsockname()[1]
     # Clients leave out the usual port.
     return [f"{name}:{port}" for name in LOOPBACK] + [*(LOOPBACK if port == 80 else ())]
 

@@ -368,7 +368,7 @@ def serve_http(server: MCPServer[Any], host: str, port: int, most: int) -> None:
     Requests for another host, or from pages of another one, are refused.
     """
     listening = http.listen(host, port)
-    hosts = http.own_hosts(http.port_of(listening))
+    hosts = http.own_hosts(listening)
     # In full: a pattern of the package, as `localhost:*`, takes whatever follows the colon.
     security = TransportSecuritySettings(
         allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts]

@@ -163,7 +163,7 @@ class _Pod:
         return JSONResponse(await in_thread(ran.to_dict))
 
     async def sessions(self, _: Request) -> Response:
-        return JSONResponse({"sessions": [*self._sessions.list()]})
+        return JSONResponse({"sessions": self._sessions.list()})
 
     async def remove(self, request: Request) -> Response:
         name = _session(request)

@@ -39,9 +39,7 @@ def with_roots(policy: Policy, root: Path | None, kept: tuple[Path, ...] = ()) -
 class GuardedTest:
     """A test under a guard; its fixtures are set up outside of it."""
 
-    def __init__(
-        self, policy: Policy, on_denied: Callable[[AuditDenied], object] | None = None
-    ) -> None:
+    def __init__(self, policy: Policy, on_denied: Callable[[AuditDenied], object] | None) -> None:
         perms = policy.guard(self._allows, on_denied=on_denied)
         self.guard: Guard = perms()._keep()
         self._thread: int | None = None

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     exit_on_signals()
     try:
         with listening, open_sandbox(rules, confine=options.confine) as sandbox:
-            hosts = http.own_hosts(http.port_of(listening))
+            hosts = http.own_hosts(listening)
             app = pod_server.application(
                 sandbox, token=token, hosts=hosts, max_sessions=options.sessions
             )

@@ -140,7 +140,7 @@ class Summary:
         return f"and {told}: {all_of_it} shows all" if told else ""
 
 
-def summary_of(touched: Iterable[Touched], rows: int = ROWS - 1) -> Summary:
+def summary_of(touched: Iterable[Touched]) -> Summary:
     """Sum up what was done.
 
     Native calls have a row for each package, reads one for each directory; other files are summed
@@ -160,8 +160,8 @@ def summary_of(touched: Iterable[Touched], rows: int = ROWS - 1) -> Summary:
         # Opening a file that was just made does not write it a second time.
         times = {target: max(events.values()) for target, events in kinds[needs, effect].items()}
         shown += _rows(needs, effect, times)
-    if len(shown) > rows:
-        shown, more = shown[:rows], shown[rows:]
+    if len(shown) >= ROWS:
+        shown, more = shown[: ROWS - 1], shown[ROWS - 1 :]
         return Summary(shown, sum(row.things for row in more), len(modules))
     return Summary(shown, 0, len(modules))
 

@@ -14,7 +14,7 @@ from traceback import walk_tb
 from typing import Any, NamedTuple
 
 from ... import AuditDenied, Policy
-from ..._waiting import HELD_UP, is_loop_here
+from ..._waiting import HELD_UP, loop_here
 from ...approvals import Approvals
 from ...denied import TOOL_CALL
 from ...pending import PENDING
@@ -23,7 +23,7 @@ from ...sessions.forms import class_name, is_failure, message
 from ...sessions.questions import StepEnds, Thinking, is_for_caller
 from ...sessions.server_tools import ServerTool, ToolAnswers
 from ...sessions.tool_values import DATA, Budget, arguments, as_data, packed_result
-from ...sessions.typed import default_told, formatted, shown_signature
+from ...sessions.typed import EMPTY, default_told, formatted
 from ...sessions.values import pack
 from ..wire import encode
 from .channel import Channel
@@ -38,16 +38,14 @@ _UNREAD = f"more than {UNREAD >> 20} MB of answers of the host wait to be read"
 #: The error of a call that goes on as its step ends.
 OVER = "the call was cancelled, as the step that made it has ended: await it in that step"
 
-EMPTY = inspect.Signature.empty
-
 
 def told(tools: Mapping[str, Callable[..., Any]]) -> list[dict[str, Any]]:
     return [_described(name, function) for name, function in tools.items()]
 
 
-def _described(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+def _described(name: str, function: Any) -> dict[str, Any]:
     parameters = returns = None
-    signature = shown_signature(function)
+    signature: inspect.Signature | None = function.__signature__
     if signature is not None:
         parameters = [
             (
@@ -105,7 +103,7 @@ class Calls:
         on_ask: Ask | None,
         stop: Callable[[str], object],
         is_stopped: Callable[[], bool],
-        answers: ToolAnswers | None = None,
+        answers: ToolAnswers | None,
     ) -> None:
         self._on_ask = on_ask
         #: The answers about tools of servers.
@@ -119,7 +117,7 @@ class Calls:
         self.raised: Exception | None = None
         self._stop = stop
         #: True if the event loop of the thread that runs the code waits for it.
-        self._is_held_up = is_loop_here()
+        self._is_held_up = loop_here() is not None
         #: The thread that calls a plain function now.
         self.thread: int | None = None
         self._tools = tools

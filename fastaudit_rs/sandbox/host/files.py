@@ -79,11 +79,8 @@ def code_of(file: str, writable: Iterable[str]) -> str:
     root = next((one for one in above if any(_is_same(one, other) for other in writable)), None)
     try:
         if root is not None:
-            directory = _Directory(os.path.realpath(root))
-            try:
+            with contextlib.closing(_Directory(os.path.realpath(root))) as directory:
                 return directory.read(os.path.relpath(file, root).split("/"), CODE).decode()
-            finally:
-                directory.close()
         with open(file, "rb") as opened:
             data = opened.read(CODE + 1)
         if len(data) <= CODE:

@@ -57,10 +57,6 @@ class FileInfo:
     modified: float
 
 
-#: A name, part by part: the class has a method `list`.
-Parts = list[str]
-
-
 class SandboxFiles:
     """The files in the directory of a sandbox: `Sandbox.files`, `SandboxSession.files`.
 
@@ -133,7 +129,7 @@ class SandboxFiles:
             FileNotFoundError: There is nothing.
         """
         with self._at(name) as (at, last):
-            return _info("/".join(self._parts(name)), os.lstat(last, dir_fd=at))
+            return _info("/".join(self._files.parts(name)), os.lstat(last, dir_fd=at))
 
     def exists(self, name: Name) -> bool:
         """Return whether there is a file, a directory or anything else of a name."""
@@ -154,7 +150,7 @@ class SandboxFiles:
             OSError: It is not there, is no directory, or has more entries.
         """
         most = count("max_entries", max_entries, 1)
-        parts = self._parts(name)
+        parts = self._files.parts(name)
         with self._root() as root, entered(root, parts) as at:
             found = [_info("/".join((*parts, one)), status) for one, status in _listed(at, most)]
         return sorted(found, key=lambda one: one.name)
@@ -230,7 +226,7 @@ class SandboxFiles:
         kind = os.stat(path).st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
             raise OSError(errno.EINVAL, "it is no regular file or directory", path)
-        parts = self._parts(os.path.basename(os.path.abspath(path)) if name is None else name)
+        parts = self._files.parts(os.path.basename(os.path.abspath(path)) if name is None else name)
         copied: deque[str] = deque()
         files = _of_host(path, []) if stat.S_ISDIR(kind) else [(path, list[str]())]
         with self._root() as root:
@@ -274,7 +270,7 @@ class SandboxFiles:
         """
         target = os.path.abspath(os.fspath(to))
         room = _Room(None if max_bytes is None else size("max_bytes", max_bytes))
-        parts = self._parts(name)
+        parts = self._files.parts(name)
         if parts and self.info(name).kind == "file":
             with self._at(name) as (at, last), opened(os.path.dirname(target), True) as there:
                 _copy(at, last, there, os.path.basename(target), room)
@@ -298,9 +294,6 @@ class SandboxFiles:
                             copied.append("/".join((*place.to, one)))
         return [*copied]
 
-    def _parts(self, name: Name) -> Parts:
-        return self._files.parts(name)
-
     @contextlib.contextmanager
     def _root(self) -> Iterator[int]:
         self._check()
@@ -310,7 +303,7 @@ class SandboxFiles:
     @contextlib.contextmanager
     def _at(self, name: Name, makes: bool = False) -> Iterator[tuple[int, str]]:
         """The directory that something is in, and its name there."""
-        parts = self._parts(name)
+        parts = self._files.parts(name)
         if not parts:
             raise ValueError(f"{os.fspath(name)!r} is the directory of the sandbox itself")
         with self._root() as root, parent(root, parts, makes) as at:

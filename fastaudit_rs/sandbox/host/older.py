@@ -79,9 +79,8 @@ class Signals:
     #: The system calls that send one. The filter denies those by a descriptor.
     calls = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 
-    def __init__(self) -> None:
-        """Begin without the number of the process that waits for work."""
-        self.first: int | None = None
+    #: The process that waits for work, once its number is known.
+    first: int | None = None
 
     def answer(self, name: str, ctx: Any) -> int | None:
         """Return the number of an error, 0 if they are sent, `None` to leave it to the kernel."""

@@ -142,14 +142,11 @@ class _Confined:
     def wait(self) -> Ended:
         options, metadata, is_alone, connects, signals, counts = self._confinement
         asked = [
-            (name, answering(functools.partial(metadata.answer, name))) for name in metadata.calls
+            (name, answering(functools.partial(one.answer, name)))
+            for one in (metadata, signals, counts)
+            if one is not None
+            for name in one.calls
         ]
-        if signals is not None:
-            answer = signals.answer
-            asked += [(name, answering(functools.partial(answer, name))) for name in signals.calls]
-        if counts is not None:
-            answer = counts.answer
-            asked += [(name, answering(functools.partial(answer, name))) for name in counts.calls]
         if connects is not None:
             asked.append(("connect", answering(connects.answer)))
         sandbox, self._sandbox = self._sandbox, None

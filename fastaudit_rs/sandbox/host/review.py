@@ -227,7 +227,7 @@ def _change(root: int, name: str, before: _File | _Stamp | None, diffs: "_Diffs"
         new = _read(root, name, TEXT) if after <= TEXT else None
         diff = None if new is None else diffs.of(name, b"", new.data)
         return Change(name, "added", None, after, diff)
-    now = _read(root, name, max(after, 0)) if after == len(before.data) or after <= TEXT else None
+    now = _read(root, name, after) if after == len(before.data) or after <= TEXT else None
     if now is not None and now.data == before.data and runs == before.runs:
         return None
     diff = None if now is None else diffs.of(name, before.data, now.data)

@@ -415,7 +415,7 @@ class Sandbox(Runner):
                 ),
                 self._files,
                 self._in_flight,
-                own,
+                own if self._packages is None else {**own, **self._packages.tools},
                 timeout,
                 undo_depth,
                 snapshots,
@@ -423,7 +423,6 @@ class Sandbox(Runner):
                 within(on_ask, ask_seconds),
                 pending_seconds,
                 id,
-                {} if self._packages is None else self._packages.tools,
             )
         self._sessions.add(session)
         return session

@@ -13,16 +13,7 @@ from typing import Any
 from ... import AuditDenied
 from ..._threads import to_its_end
 from ...results import Result, Timings
-from ...sessions.arguments import (
-    StepRequest,
-    Tools,
-    count,
-    id_of,
-    identifier,
-    is_async,
-    seconds,
-    tools_of,
-)
+from ...sessions.arguments import StepRequest, count, id_of, identifier, is_async, seconds
 from ...sessions.base import Session, Snapshot
 from ...sessions.coroutines import HostLoop
 from ...sessions.errors import CLOSED, SandboxError
@@ -67,7 +58,7 @@ class SandboxSession(Session):
         start: Callable[[], Worker],
         files: Files,
         in_flight: InFlight,
-        tools: Tools | None,
+        tools: dict[str, Callable[..., Any]],
         timeout: float | None,
         undo_depth: int,
         snapshots: int,
@@ -75,7 +66,6 @@ class SandboxSession(Session):
         on_ask: Callable[[AuditDenied], object] | None,
         pending_seconds: float | None,
         id: str | None,
-        own_tools: dict[str, Callable[..., Any]],
     ) -> None:
         self.id = id_of(id)
         self._questions = questions = Questions(pending_seconds, self.id)
@@ -88,7 +78,7 @@ class SandboxSession(Session):
         self._start = start
         self._job = config.job("", "<session>", session=True, asks=on_ask is not None)
         self._files = files
-        self._first_tools = {**tools_of(tools), **own_tools}
+        self._first_tools = tools
         self._begin()
         usual = config.limits.wall_seconds
         self._seconds = usual if timeout is None else seconds("timeout", timeout)
@@ -337,7 +327,7 @@ class SandboxSession(Session):
         self,
         request: StepRequest,
         loop: Callable[[], asyncio.AbstractEventLoop],
-        on_output: Callable[[Output], object] | None = None,
+        on_output: Callable[[Output], object] | None,
         cancelled: threading.Event | None = None,
     ) -> Steps[Result]:
         given, code = request.stdin, request.code.encode(errors="surrogatepass")

@@ -14,7 +14,7 @@ from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from ...sessions.forms import LENGTH
-from ..wire import after, decode, encode, receive
+from ..wire import after, decode, encode, exactly, receive
 
 #: The seconds after which a thread that waits for another one looks for interrupts.
 LOOK = 0.05
@@ -200,20 +200,10 @@ class HostChannel:
         finally:
             self._waits = False
 
-    def _exactly(self, size: int) -> bytearray:
-        """Read so many bytes; `EOFError` if the host is gone."""
-        found = bytearray(size)
-        rest = memoryview(found)
-        while rest:
-            read = os.readv(self.fileno(), [rest])
-            if not read:
-                raise EOFError("the host is gone")
-            rest = rest[read:]
-        return found
-
     def _read(self) -> None:
         with self._shielded():
-            head, body = decode(self._exactly(LENGTH.unpack(self._exactly(LENGTH.size))[0]))
+            size = LENGTH.unpack(exactly(self.fileno(), LENGTH.size))[0]
+            head, body = decode(exactly(self.fileno(), size))
             descriptors = receive(self._connection, 1)[1] if head.get("passes") else []
             with self._changed:
                 number = head.get("id")

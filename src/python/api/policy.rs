@@ -36,11 +36,6 @@ impl PyPolicy {
         &self.spec
     }
 
-    /// The policy in one line, with only the fields that differ from their defaults.
-    pub fn shown(&self, py: Python<'_>) -> PyResult<String> {
-        fields::shown(py, &self.spec, self.on_violation.as_ref())
-    }
-
     /// A policy that says this.
     ///
     /// # Errors

@@ -271,7 +271,7 @@ impl PyPolicy {
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let here = calling::import(slf.py(), "fastaudit_rs.sessions.here")?;
-        here.invoke_method("session", (slf,), options)
+        here.invoke_method("HereSession", (slf,), options)
     }
 
     #[doc = doc!("Policy.worker_plugin")]
@@ -386,8 +386,8 @@ impl PyPolicy {
 
     #[doc = doc!("Policy._shown")]
     #[pyo3(name = "_shown")]
-    fn shown_in_python(&self, py: Python<'_>) -> PyResult<String> {
-        self.shown(py)
+    pub fn shown(&self, py: Python<'_>) -> PyResult<String> {
+        fields::shown(py, &self.spec, self.on_violation.as_ref())
     }
 
     #[doc = doc!("Policy._warn_of_missing")]

@@ -6,7 +6,6 @@ thread that waits for a run or a step asks them; the proxy waits for the answers
 
 import threading
 from concurrent.futures import Future
-from typing import Any
 
 from .... import AuditDenied, Network
 from ...wire import DENIALS
@@ -17,9 +16,6 @@ WAITING = 64
 
 #: The answers that open a host, and those that hold for others.
 OPENING, KEPT = ("once", "guard", "pattern"), ("guard", "pattern", "never")
-
-#: The keys of a denial that a question leaves empty.
-EMPTY = ("path", "resolved", "link", "command", "callee", "place", "origin", "tool", "library")
 
 
 class Approvable:
@@ -49,21 +45,14 @@ class HostQuestion:
         """The denial that the host is asked about."""
         place = f"[{self.host}]" if ":" in self.host else self.host
         place = f"{place}:{self.port}"
-        added = {"network": {"hosts": [place]}}
-        fields: dict[str, Any] = dict.fromkeys((*EMPTY, "package", "suggestion"))
         return AuditDenied.from_dict(
-            fields
+            AuditDenied(f"Denied: connect to {place}").to_dict()
             | {
-                "message": f"Denied: connect to {place}",
                 "event": "socket.connect",
                 "args": ["socket", [self.host, self.port]],
-                "effect": "network",
                 "rule": self._rule,
-                "host": self.host,
-                "roots": [],
-                "call_chain": [],
                 "hint": f"network = Network(hosts=[..., {place!r}])",
-                "approvals": {"guard": added},
+                "approvals": {"guard": {"network": {"hosts": [place]}}},
                 "answer": answer,
             }
         )

@@ -135,7 +135,7 @@ class _Hello:
             self._message += said[self._at + 5 : end]
             self._at = end
         message = self._message
-        if len(message) < 4 or len(message) < 4 + _number(message[1:4]):
+        if len(message) < 4 + _number(message[1:4]):
             return True
         return all(map(_is_fit, _names(bytes(message))))
 

@@ -236,12 +236,11 @@ class Proxy:
         """Answer questions about names: DNS over TCP, RFC 7766."""
         said = b""
         for _ in range(QUESTIONS):
-            while len(said) < 2 or len(said) < 2 + int.from_bytes(said[:2], "big"):
+            while len(said) < (end := 2 + int.from_bytes(said[:2], "big")):
                 more = await asyncio.wait_for(guest.read(), IDLE)
                 if not more:
                     return
                 said += more
-            end = 2 + int.from_bytes(said[:2], "big")
             message, said = said[2:end], said[end:]
             answer = self._answered(message, log)
             if answer is None:

@@ -72,10 +72,6 @@ class ByteStream:
         except OSError:
             return b""
 
-    def put(self, data: bytes) -> None:
-        """Write what nobody waits for."""
-        self._writer.write(data)
-
     async def write(self, data: bytes) -> None:
         """Write, and wait while the other side takes nothing."""
         self._writer.write(data)
@@ -140,7 +136,7 @@ class OpenedStream(ByteStream):
         """Close it, once all is written, and tell the other side: RFC 8446, 6.1."""
         with contextlib.suppress(ssl.SSLError):
             self._tls.unwrap()
-        self._plain.put(self._outgoing.read())
+        self._writer.write(self._outgoing.read())
         self._plain.close()
 
 
