@@ -80,27 +80,25 @@ impl<'a> Object<'a> {
     pub fn code(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
         let is_code =
             |header: &&Header| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0;
-        self.headers.iter().filter(is_code).map(|header| {
-            let start = self.base.wrapping_add(header.p_vaddr as usize);
-            start..start + header.p_memsz as usize
-        })
+        self.headers.iter().filter(is_code).map(|header| self.span(header))
+    }
+
+    fn span(&self, header: &Header) -> std::ops::Range<usize> {
+        let start = self.base.wrapping_add(header.p_vaddr as usize);
+        start..start + header.p_memsz as usize
     }
 
     pub fn holds(&self, address: usize) -> bool {
-        self.headers.iter().any(|header| {
-            let start = self.base.wrapping_add(header.p_vaddr as usize);
-            header.p_type == libc::PT_LOAD
-                && (start..start + header.p_memsz as usize).contains(&address)
-        })
+        let is_loaded = |header: &&Header| header.p_type == libc::PT_LOAD;
+        self.headers.iter().filter(is_loaded).any(|header| self.span(header).contains(&address))
     }
 
     /// The addresses that the loader protects when it has written them: whole pages alone.
     pub fn protected(&self, page: usize) -> std::ops::Range<usize> {
         let header = |header: &&Header| header.p_type == elf::PT_GNU_RELRO.0;
         self.headers.iter().find(header).map_or(0..0, |header| {
-            let start = self.base.wrapping_add(header.p_vaddr as usize);
-            let end = start + header.p_memsz as usize;
-            start & !(page - 1)..end & !(page - 1)
+            let span = self.span(header);
+            span.start & !(page - 1)..span.end & !(page - 1)
         })
     }
 

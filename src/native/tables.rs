@@ -4,7 +4,6 @@ use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -156,7 +155,7 @@ impl Tables {
         let Some(dynamic) = object.dynamic().filter(|_| kind != Kind::System) else {
             return;
         };
-        let page = page_size();
+        let page = rustix::param::page_size();
         let protected = object.protected(page);
         let versions = dynamic.libc_versions();
         dynamic.imports(|import| {
@@ -241,11 +240,6 @@ impl Kind {
             Self::Library
         }
     }
-}
-
-fn page_size() -> usize {
-    static PAGE: LazyLock<usize> = LazyLock::new(rustix::param::page_size);
-    *PAGE
 }
 
 fn protect(start: usize, size: usize, how: i32) -> bool {

@@ -138,11 +138,6 @@ impl Policy {
         self.protected.files()
     }
 
-    /// Returns whether anything may be written at all.
-    pub fn has_roots(&self) -> bool {
-        !self.roots.is_empty()
-    }
-
     /// Returns the policy with these environment variables.
     pub fn setting(mut self, environment: Environment) -> Self {
         self.environment = environment;
@@ -238,6 +233,7 @@ impl Policy {
         self.read.is_some() || !self.blocked.is_empty()
     }
 
+    /// Returns whether anything may be written at all.
     pub fn may_write(&self) -> bool {
         !self.roots.is_empty()
     }

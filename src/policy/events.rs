@@ -58,6 +58,15 @@ pub enum EventEffect {
 }
 
 impl EventEffect {
+    /// The name that is told: opening a file reads it or writes it.
+    pub fn told(self, writes: bool) -> &'static str {
+        match self {
+            Self::Open if writes => Self::Write.name(),
+            Self::Open => Self::Read.name(),
+            effect => effect.name(),
+        }
+    }
+
     /// Its name, as records and denials give it.
     pub fn name(self) -> &'static str {
         match self {

@@ -201,7 +201,7 @@ pub struct HostRules {
     beside_ports: Vec<HostRule>,
     /// `None`: all.
     listen: Option<Vec<HostRule>>,
-    lookup: bool,
+    pub lookup: bool,
     /// The number of sockets that may be connected at a time.
     pub max_connections: Option<u32>,
     /// Names of Unix sockets that are not files; `None` for all.
@@ -267,10 +267,6 @@ impl HostRules {
     /// Returns whether a host is given by its address.
     pub fn is_address(host: &str) -> bool {
         host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
-    }
-
-    pub fn looks_up(&self) -> bool {
-        self.lookup
     }
 
     /// Returns whether a name is blocked, whatever the port.

@@ -89,6 +89,11 @@ pub enum Why {
 }
 
 impl Why {
+    /// Returns whether the import of an installed package does not excuse it.
+    pub fn outlasts_imports(self) -> bool {
+        matches!(self, Self::Blocked | Self::Protected | Self::Import | Self::TooMuch)
+    }
+
     /// Returns whether the kernel denies for this reason too, where it holds a policy.
     pub fn is_held_by_kernel(self) -> bool {
         match self {

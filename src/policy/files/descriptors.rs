@@ -223,19 +223,16 @@ pub fn effect(request: i64) -> ControlEffect {
 // Requests of fcntl(2) by which the kernel sends signals: they end a process that does not expect
 // them, and the process that gets them need not be this one.
 
-/// The requests, by their numbers on most machines.
-mod requests {
-    /// `F_SETOWN`, `F_SETSIG`, `F_SETOWN_EX`, `F_SETLEASE`, `F_NOTIFY`.
-    pub const SENDING: &[i64] = &[8, 10, 15, 1024, 1026];
-    /// `F_SETFL`, and the flag `O_ASYNC`.
-    pub const FLAGS: (i64, i64) = (4, 0o20000);
-}
+/// `F_SETOWN`, `F_SETSIG`, `F_SETOWN_EX`, `F_SETLEASE`, `F_NOTIFY`, by their numbers on most machines.
+const SENDING: &[i64] = &[8, 10, 15, 1024, 1026];
+/// `F_SETFL`, and the flag `O_ASYNC`.
+const SET_FLAGS: (i64, i64) = (4, 0o20000);
 
 /// Returns whether a request has signals sent. `argument` is `None` for one that is not a number.
 pub fn has_signals_sent(request: i64, argument: Option<i64>) -> bool {
-    let (flags, asynchronous) = requests::FLAGS;
+    let (flags, asynchronous) = SET_FLAGS;
     // The kernel takes the lower half alone.
     let request = request & 0xffff_ffff;
-    requests::SENDING.contains(&request)
+    SENDING.contains(&request)
         || (request == flags && argument.is_none_or(|argument| argument & asynchronous != 0))
 }

@@ -385,7 +385,7 @@ fn is_imported<'a, S: Surroundings>(
     packages: impl FnOnce() -> &'a [String],
     reason: Reason,
 ) -> Result<bool, S::Error> {
-    if let Some(Why::Blocked | Why::Protected | Why::Import | Why::TooMuch) = reason.why() {
+    if reason.why().is_some_and(Why::outlasts_imports) {
         return Ok(false);
     }
     let name = std::str::from_utf8(event.event());

@@ -89,7 +89,7 @@ impl<S: Surroundings> Judge<'_, S> {
 
     /// Returns the part of the rules that denies an event, if any does.
     fn part_that_denies(&self, kind: NetworkEvent, rules: Option<&HostRules>) -> Option<Part> {
-        let looks_up = rules.is_none_or(HostRules::looks_up);
+        let looks_up = rules.is_none_or(|rules| rules.lookup);
         self.0.need(match kind {
             NetworkEvent::LookUpAddress => Need::NameOfAddress,
             _ => Need::Network,

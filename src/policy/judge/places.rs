@@ -167,15 +167,14 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
     fn told(&self, need: Need) -> Need {
         match need {
             Need::Write(path) => {
-                let dir = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
-                let dir = &path[..dir];
                 // A root that is a link is the place it leads to.
                 let is_link = || matches!(self.fs.read_link(&path), Link::To(_));
-                let is_passing =
-                    self.event.starts_with("tempfile.") || holds_passing_files(dir) || is_link();
-                match !dir.is_empty() && is_passing {
-                    true => Need::Write(dir.to_vec()),
-                    false => Need::Write(path),
+                let is_temporary = self.event.starts_with("tempfile.");
+                match learn::parent_of(&path) {
+                    Some(dir) if is_temporary || holds_passing_files(&dir) || is_link() => {
+                        Need::Write(dir)
+                    }
+                    _ => Need::Write(path),
                 }
             }
             need => need,

@@ -111,10 +111,7 @@ fn network(need: &Need, part: Part) -> Option<NetworkRules> {
             let bare = host.trim_matches(['[', ']']);
             let address = bare.parse::<IpAddr>();
             rules.lookup = address.is_err();
-            let host = match address {
-                Ok(IpAddr::V6(address)) => format!("[{address}]"),
-                _ => bare.to_owned(),
-            };
+            let host = address.map_or_else(|_| bare.to_owned(), learn::shown);
             rules.hosts.add(format!("{host}:{port}"));
         }
         (Need::Listen(host, port), Part::All | Part::Listen) if is_one(host) && *port != 0 => {
@@ -208,12 +205,10 @@ impl Kept {
     /// # Errors
     /// The text is no TOML, or has something else than answers.
     pub fn from_toml(text: &str) -> Result<Self, SpecError> {
-        let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
-            SpecError::Syntax(error.to_string().trim().to_owned())
-        })?;
+        let mut table: Table = text.parse()?;
         let never = match table.remove(NEVER) {
             None => Spec::default(),
-            Some(Value::Table(never)) => Spec::from_toml(&never.to_string(), false)?,
+            Some(Value::Table(never)) => Spec::from_table(&never)?,
             Some(_) => {
                 return Err(SpecError::Value {
                     key: NEVER.to_owned(),
@@ -221,7 +216,7 @@ impl Kept {
                 });
             }
         };
-        let allowed = Spec::from_toml(&table.to_string(), false)?;
+        let allowed = Spec::from_table(&table)?;
         check(&allowed)?;
         check(&never)?;
         Ok(Self { allowed, never })

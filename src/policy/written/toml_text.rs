@@ -1,5 +1,7 @@
 //! The TOML of a policy.
 
+use std::fmt::Display;
+
 use parse_size::Config;
 use toml::{Table, Value};
 
@@ -23,9 +25,7 @@ impl Spec {
     /// # Errors
     /// The problem with the text.
     pub fn from_toml(text: &str, in_pyproject: bool) -> Result<Self, SpecError> {
-        let table: Table = text.parse().map_err(|error: toml::de::Error| {
-            SpecError::Syntax(error.to_string().trim().to_owned())
-        })?;
+        let table: Table = text.parse()?;
         if !in_pyproject {
             return Self::from_table(&table);
         }
@@ -39,7 +39,7 @@ impl Spec {
         Self::from_table(section)
     }
 
-    fn from_table(table: &Table) -> Result<Self, SpecError> {
+    pub(super) fn from_table(table: &Table) -> Result<Self, SpecError> {
         let mut spec = Self::default();
         read_table(&FIELDS, &mut spec, "", table)?;
         spec.validate()?;
@@ -153,6 +153,10 @@ fn wrong_type(key: &str, accepted: &str, value: &Value) -> SpecError {
     SpecError::Type { key: key.to_owned(), accepted: accepted.to_owned(), given: value.type_str() }
 }
 
+fn wrong_value(key: &str, accepted: &str, given: impl Display) -> SpecError {
+    SpecError::Value { key: key.to_owned(), problem: format!("must be {accepted}, not {given}") }
+}
+
 fn an_array(items: &Items) -> String {
     format!("an array of {}", items.many)
 }
@@ -193,10 +197,7 @@ fn places(key: &str, value: &Value, items: &Items) -> Result<Where, SpecError> {
     let accepted = format!("\"anywhere\" or {}", an_array(items));
     match value {
         Value::String(text) if text == "anywhere" => Ok(Where::Anywhere),
-        Value::String(text) => Err(SpecError::Value {
-            key: key.to_owned(),
-            problem: format!("must be {accepted}, not {text:?}"),
-        }),
+        Value::String(text) => Err(wrong_value(key, &accepted, format_args!("{text:?}"))),
         value => texts(key, value, &accepted, items).map(Where::Below),
     }
 }
@@ -219,10 +220,7 @@ fn one_of<T: Copy>(key: &str, value: &Value, names: &[(&str, T)]) -> Result<T, S
         value => value.type_str().to_owned(),
     };
     let accepted: Vec<_> = names.iter().map(|(name, _)| format!("{name:?}")).collect();
-    Err(SpecError::Value {
-        key: key.to_owned(),
-        problem: format!("must be {}, not {given}", accepted.join(" or ")),
-    })
+    Err(wrong_value(key, &accepted.join(" or "), given))
 }
 
 /// Reads a size: a number, with `K`, `M`, `G` or `T` for powers of 1024.
@@ -232,11 +230,10 @@ pub fn parse_size(text: &str) -> Option<u64> {
 
 fn bytes(key: &str, value: &Value) -> Result<Option<u64>, SpecError> {
     match value {
-        Value::String(text) if text == "unlimited" => Ok(None),
-        Value::String(text) => parse_size(text).map(Some).ok_or_else(|| SpecError::Value {
-            key: key.to_owned(),
-            problem: format!("must be {SIZE}, not {text:?}"),
-        }),
+        Value::String(text) if text != "unlimited" => {
+            let size = parse_size(text).map(Some);
+            size.ok_or_else(|| wrong_value(key, SIZE, format_args!("{text:?}")))
+        }
         value => whole_number(key, value, SIZE),
     }
 }
@@ -249,11 +246,7 @@ fn whole_number<T: TryFrom<i64>>(
     match value {
         Value::String(text) if text == "unlimited" => Ok(None),
         Value::Integer(number) => {
-            let number = T::try_from(*number).map_err(|_| SpecError::Value {
-                key: key.to_owned(),
-                problem: format!("must be {accepted}, not {number}"),
-            })?;
-            Ok(Some(number))
+            T::try_from(*number).map(Some).map_err(|_| wrong_value(key, accepted, number))
         }
         value => Err(wrong_type(key, accepted, value)),
     }
@@ -302,10 +295,7 @@ fn ports(key: &str, value: &Value) -> Result<Option<Vec<Ports>>, SpecError> {
             }
             item => item.type_str().to_owned(),
         };
-        Err(SpecError::Value {
-            key: format!("{key}[{index}]"),
-            problem: format!("must be {PORT}, not {given}"),
-        })
+        Err(wrong_value(&format!("{key}[{index}]"), PORT, given))
     });
     items.collect::<Result<_, _>>().map(Some)
 }

@@ -135,6 +135,12 @@ pub enum SpecError {
     },
 }
 
+impl From<toml::de::Error> for SpecError {
+    fn from(error: toml::de::Error) -> Self {
+        Self::Syntax(error.to_string().trim().to_owned())
+    }
+}
+
 impl fmt::Display for SpecError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

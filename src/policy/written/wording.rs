@@ -7,7 +7,7 @@ use crate::policy::learn::Need;
 use crate::policy::network::{NetworkRules, Part};
 use crate::policy::operation::Why;
 use crate::policy::sql::{self, Database, UriTarget};
-use crate::policy::written::fields::{self, FIELDS, NETWORK};
+use crate::policy::written::fields::{self, FIELDS, NETWORK, name_of};
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where};
 use crate::policy::written::widening::{self, Lack, Places};
@@ -52,8 +52,7 @@ impl Words {
     }
 
     pub fn name(self) -> &'static str {
-        let found = Self::NAMED.iter().find(|(_, words)| *words == self);
-        found.map_or("policy", |(name, _)| name)
+        name_of(&Self::NAMED, &self).unwrap_or("policy")
     }
 }
 

@@ -101,8 +101,6 @@ fn socket_address(py: Python<'_>, address: SocketAddr) -> PyResult<Bound<'_, PyT
 // The denial behind a library's own error: native code that is denied gets `EACCES`, and its library
 // raises what it raises then.
 
-/// The error number for permission that was denied: errno(3).
-const EACCES: i64 = 13;
 /// The exceptions of a chain that are looked at, and the denials.
 const MOST: usize = 20;
 
@@ -143,7 +141,7 @@ fn tells_of(error: &Bound<'_, PyBaseException>, denial: &Denial) -> bool {
     let path = denial.path_text(error.py());
     let is_of_system = error.is_instance_of::<PyOSError>();
     args.iter().any(|arg| {
-        if is_of_system && raw::int_value(&arg) == Some(EACCES) {
+        if is_of_system && raw::int_value(&arg) == Some(i64::from(libc::EACCES)) {
             return true;
         }
         let Ok(text) = arg.cast::<PyString>() else {

@@ -236,7 +236,7 @@ pub fn shown_of(py: Python<'_>, config: &AuditCfg) -> PyResult<String> {
         Some(told) => shown(py, &told.spec, config.stated.violation_call.as_ref()),
         None => {
             let oks = config.oks(py);
-            let oks = match oks.is_empty() && config.policy().has_roots() {
+            let oks = match oks.is_empty() && config.policy().may_write() {
                 // The rules of 0.2 approve every path so.
                 true => "None".to_owned(),
                 false => oks.to_list().shown()?.to_string(),

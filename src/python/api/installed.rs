@@ -48,10 +48,9 @@ pub fn check_stricter(py: Python<'_>, policy: &PyPolicy, before: &PyPolicy) -> P
 /// # Errors
 /// `RuntimeError` if a guard is active or a policy is installed.
 pub fn check_none(py: Python<'_>) -> PyResult<()> {
-    let is_guarded = !matches!(scope::own(py)?, scope::Current::Unguarded);
-    match is_guarded || scope::installed().next().is_some() {
-        true => Err(PyRuntimeError::new_err("a guard is active, or a policy is installed")),
-        false => Ok(()),
+    match scope::current(py)? {
+        scope::Current::Unguarded => Ok(()),
+        _ => Err(PyRuntimeError::new_err("a guard is active, or a policy is installed")),
     }
 }
 

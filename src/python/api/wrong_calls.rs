@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
-use crate::policy::events::EVENTS;
+use crate::policy::events::{self, EVENTS};
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::os::Os;
 use crate::policy::files::path;
@@ -111,7 +111,7 @@ pub fn no_attribute(
 /// The warning, if the host makes warnings errors.
 pub fn warn_of_event(name: &Bound<'_, PyString>) -> PyResult<()> {
     let own = name.to_str()?;
-    if EVENTS.iter().any(|known| known.name == own) || is_of_others(own) {
+    if events::known(own).is_some() || is_of_others(own) {
         return Ok(());
     }
     let names: Vec<_> = EVENTS.iter().map(|known| known.name).collect();

@@ -15,11 +15,12 @@ use crate::policy::check::ModuleOrigin;
 use crate::policy::distributions::{self, InstalledPackages, SITES};
 use crate::policy::files::path::Resolved;
 use crate::python::callees::callee::Native;
-use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::calling;
 use crate::python::cpython::functions::Builtin;
 use crate::python::cpython::layout;
 use crate::python::cpython::once::{intern, lock};
 use crate::python::cpython::{objects, process};
+use crate::python::frames::stack;
 use crate::python::importing::imports;
 use crate::python::importing::loaded;
 
@@ -161,10 +162,8 @@ pub fn module_of_file(file: &Path) -> Option<String> {
 }
 
 pub fn module_of_code(code: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-    let file = code.attr(intern!(code.py(), "co_filename"))?;
-    let file = file.cast::<PyString>().ok();
-    let file = file.and_then(|file| file.to_str().ok());
-    Ok(file.and_then(|file| module_of_file(Path::new(file))))
+    let file = stack::code_file(code)?;
+    Ok(file.to_str().ok().and_then(|file| module_of_file(Path::new(file))))
 }
 
 /// The package of native code by its name in a denial, as one imports the package.

@@ -159,8 +159,7 @@ fn check_change<'py>(
     }) else {
         return Ok(());
     };
-    let is_guarded = !matches!(scope::own(py)?, Current::Unguarded);
-    if is_guarded || scope::installed().next().is_some() {
+    if !matches!(scope::current(py)?, Current::Unguarded) {
         raw::audit(py, event, (&tool,))?;
     } else if monitoring::holds() > 0 && event != LOCAL_EVENTS {
         let events = what.as_ref().and_then(raw::int_value).unwrap_or(0);

@@ -207,8 +207,7 @@ pub fn end_later(status: i32) {
     }
 
     if STATUS.swap(status, Ordering::Relaxed) == 0 {
-        // SAFETY: the function stays, as the module is never unloaded, and does not unwind.
-        unsafe { libc::atexit(end) };
+        at_end(end);
     }
 }
 

@@ -95,7 +95,7 @@ impl Asked {
 
     /// The same as a need of an import.
     pub fn import_lack(&self, py: Python<'_>, why: Option<Why>) -> Option<Lack> {
-        if let Some(Why::Blocked | Why::Protected | Why::Import | Why::TooMuch) = why {
+        if why.is_some_and(Why::outlasts_imports) {
             return None;
         }
         let package = self.package(py)?.to_owned();

@@ -46,13 +46,8 @@ impl Denial {
 
     #[getter]
     fn effect(&self) -> Option<&'static str> {
-        self.effect_of().map(|effect| match effect {
-            EventEffect::Open if self.decision.why == Some(Why::Unreadable) => {
-                EventEffect::Read.name()
-            }
-            EventEffect::Open => EventEffect::Write.name(),
-            effect => effect.name(),
-        })
+        let writes = self.decision.why != Some(Why::Unreadable);
+        self.effect_of().map(|effect| effect.told(writes))
     }
 
     #[getter]

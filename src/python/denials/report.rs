@@ -6,10 +6,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
 use serde_json::{Map, Value, json};
 
-use crate::policy::events::EventEffect as Kind;
 use crate::policy::learn::Need;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
+use crate::python::denials::text::cut;
 use crate::python::logs::log::{Entry, VERSION};
 use crate::python::values::simple;
 
@@ -66,17 +66,9 @@ impl Effect {
 }
 
 fn kind(entry: &Entry) -> Option<&'static str> {
-    entry.effect.map(|effect| match effect {
-        Kind::Open
-            if entry.needs.iter().any(|need| {
-                matches!(need, Need::Write(_) | Need::Temporary { writes: true, .. })
-            }) =>
-        {
-            Kind::Write.name()
-        }
-        Kind::Open => Kind::Read.name(),
-        effect => effect.name(),
-    })
+    let writes =
+        |need: &Need| matches!(need, Need::Write(_) | Need::Temporary { writes: true, .. });
+    entry.effect.map(|effect| effect.told(entry.needs.iter().any(writes)))
 }
 
 fn path(entry: &Entry) -> Option<String> {
@@ -166,10 +158,7 @@ fn target(py: Python<'_>, entry: &Entry) -> PyResult<String> {
         }
     }
     let text = entry.args.bind(py).shown()?.to_string();
-    Ok(match text.char_indices().nth(80) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    })
+    Ok(cut(&text, 80))
 }
 
 pub fn rows(py: Python<'_>, entries: &[Arc<Entry>]) -> PyResult<Vec<[String; 5]>> {

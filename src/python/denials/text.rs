@@ -110,8 +110,8 @@ impl FirstLine {
             Some(known) => operation(known.does, &objects.join(" to ")),
             None => format!(
                 "the unknown audit event {} with the arguments {}",
-                cut(&printable(event)),
-                cut(&shown_all(args)?.to_string_lossy())
+                cut(&printable(event), SHOWN_OBJECT),
+                cut(&shown_all(args)?.to_string_lossy(), SHOWN_OBJECT)
             ),
         };
         if known.and_then(|known| known.rule) == Some(Rule::Open) {
@@ -157,7 +157,7 @@ fn objects(known: &KnownEvent, args: &Bound<'_, PyTuple>) -> PyResult<Vec<String
         given.map(|index| shown_at(args, *index)).collect()
     };
     let one = |object: Option<String>| {
-        object.map(|object| cut(&printable(&object))).into_iter().collect()
+        object.map(|object| cut(&printable(&object), SHOWN_OBJECT)).into_iter().collect()
     };
     match known.rule {
         Some(Rule::Entries(paths) | Rule::Node(paths) | Rule::Read(paths)) => {
@@ -203,7 +203,7 @@ fn lossy(text: Bound<'_, PyString>) -> String {
 fn shown_at(args: &Bound<'_, PyTuple>, index: usize) -> PyResult<String> {
     let arg = args.get_item(index)?;
     let arg = simple::text(&arg)?.map_or(arg, Bound::into_any);
-    Ok(cut(&shown(&arg)?.to_string_lossy()))
+    Ok(cut(&shown(&arg)?.to_string_lossy(), SHOWN_OBJECT))
 }
 
 /// The words for the file that a descriptor is of; empty if it has no name.
@@ -212,7 +212,9 @@ fn to_file(args: &Bound<'_, PyTuple>) -> PyResult<String> {
     let path = fd.and_then(|fd| Os.descriptor_path(fd));
     let path = path.map(|path| raw::fs_decode(args.py(), &path)).transpose()?;
     let shown = path.map(|path| shown(path.as_any())).transpose()?;
-    Ok(shown.map_or_else(String::new, |path| format!(" to {}", cut(&path.to_string_lossy()))))
+    Ok(shown.map_or_else(String::new, |path| {
+        format!(" to {}", cut(&path.to_string_lossy(), SHOWN_OBJECT))
+    }))
 }
 
 /// The same of a path; `os.listdir()` and `shutil.unpack_archive()` mean the current directory.
@@ -291,9 +293,9 @@ fn address(args: &Bound<'_, PyTuple>, index: usize) -> PyResult<Option<String>> 
     }))
 }
 
-/// Returns the text without what is beyond [`SHOWN_OBJECT`] characters.
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(SHOWN_OBJECT) {
+/// Returns the text without what is beyond so many characters.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }

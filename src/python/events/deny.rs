@@ -138,11 +138,6 @@ fn text(py: Python<'_>, place: Option<&[u8]>) -> PyResult<Option<Py<PyString>>> 
     place.map(text).transpose()
 }
 
-#[inline]
-fn log(active: &Active, denial: &Bound<'_, Denial>) {
-    active.log().add(denial.as_any());
-}
-
 // A violation of the policy: the host may allow it, and says whether it proceeds; otherwise it is
 // denied.
 
@@ -232,7 +227,7 @@ pub fn meet(
         }
         event.note_asked("on_ask", false);
     }
-    log(event.active, &denial);
+    event.active.log().add(denial.as_any());
     tell(config, &denial, &exception)?;
     if !proceeds {
         raw::raise(&exception);

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
-use crate::policy::events::{self, EventEffect};
+use crate::policy::events;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
 use crate::policy::rules::Rule;
@@ -96,7 +96,7 @@ fn write(
     pair(out, "event", event.name.to_bytes());
     let decided = logged.decided.take();
     let effect = event.name.to_str().ok().and_then(events::known);
-    let effect = effect.map(|known| effect_of(known.effect, &decided));
+    let effect = effect.map(|known| known.effect.told(decided.writes));
     word_or_null(out, "effect", effect);
     key(out, "args");
     json_line::arguments(out, event.args, most_arguments(rule));
@@ -149,14 +149,6 @@ fn head(out: &mut Vec<u8>, seconds: u64, micros: u32) {
 /// The native id of the running thread, as `threading.get_native_id` has it.
 fn own_thread() -> i64 {
     rustix::thread::gettid().as_raw_nonzero().get().into()
-}
-
-fn effect_of(effect: EventEffect, decided: &Decided) -> &'static str {
-    match effect {
-        EventEffect::Open if decided.writes => EventEffect::Write.name(),
-        EventEffect::Open => EventEffect::Read.name(),
-        effect => effect.name(),
-    }
 }
 
 /// The number of arguments that are told: values of variables may be secrets, and the arguments of an

@@ -9,7 +9,8 @@ use crate::python::cpython::objects::plain_str;
 use crate::python::cpython::once::intern;
 use crate::python::cpython::{ffi as raw, frames};
 
-const PACKAGE: &str = "fastaudit_rs";
+/// This package, whose own native functions raise events of their own.
+pub const PACKAGE: &str = "fastaudit_rs";
 
 /// The innermost frame that is not of this package.
 pub fn first_foreign(py: Python<'_>) -> PyResult<Option<Bound<'_, PyFrame>>> {

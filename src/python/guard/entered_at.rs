@@ -182,8 +182,7 @@ pub fn is_of_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 pub fn file_of<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
-    let file = code.attr(intern!(code.py(), "co_filename"))?;
-    plain_str(file.cast_into()?)
+    plain_str(stack::code_file(code)?)
 }
 
 impl SourcePlace {

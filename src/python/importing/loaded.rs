@@ -12,6 +12,7 @@ use pyo3::types::{PyString, PyTuple, PyType};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::Once;
 use crate::python::cpython::{ffi as raw, layout};
+use crate::python::frames::stack;
 use crate::python::importing::stdlib::extension_directory;
 
 // Tells whether native code from outside the standard library is loaded.
@@ -93,9 +94,6 @@ pub fn take_note(event: &[u8], args: &Bound<'_, PyTuple>) -> bool {
 
 // The standard library: its modules, and the objects of it that tell what a callee stands for.
 
-/// The package whose own native functions raise events of their own.
-const PACKAGE: &str = "fastaudit_rs";
-
 /// Functions and classes of the standard library's native code that call their first argument, by
 /// module. CALL events do not show calls that native code makes.
 const CALL_THEIR_FIRST: [(&str, &[&str]); 6] = [
@@ -176,7 +174,7 @@ impl StandardLibrary {
         // A name that is not UTF-8 text is not in the standard library.
         module.to_str().is_ok_and(|module| {
             let top = module.split('.').next().unwrap_or(module);
-            top == PACKAGE || self.is_standard(top)
+            top == stack::PACKAGE || self.is_standard(top)
         })
     }
 
