@@ -6,7 +6,6 @@ from pathlib import Path
 
 import programs
 import pytest
-from programs import QUIET
 from repository import ROOT
 
 from fastaudit_rs.sandbox.host import cgroup
@@ -38,7 +37,7 @@ def test_example(code, output, tmp_path):
         pytest.importorskip("sandlock")
     if "memory=" in code and not cgroup.are_there():
         pytest.skip("no control groups: code that takes too much memory gets a MemoryError")
-    result = programs.python(QUIET, "-c", code, cwd=tmp_path)
+    result = programs.python("-c", code, cwd=tmp_path)
     assert result.stderr == ""
     assert result.stdout == output
 
@@ -60,7 +59,6 @@ for cell in sys.argv[1:]:
     cells = [*readme("ipython").splitlines(), "open('a', 'w')", "import os; os.mkdir('out/a')"]
     (tmp_path / "out").mkdir()
     done = programs.python(
-        QUIET,
         "-c",
         code,
         *cells,
