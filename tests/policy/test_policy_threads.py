@@ -139,9 +139,9 @@ class TestInherit:
                 thread.join()
             _thread.start_new_thread(work, ())
         effects = json.loads(recording.to_json())["effects"]
-        told = [effect["args"][0] for effect in effects if effect["effect"] == "thread"]
+        told = {effect["args"][0] for effect in effects if effect["effect"] == "thread"}
         named = f"{__name__}.{work.__qualname__}"
-        assert told == [named, "threading.Thread._bootstrap", named]
+        assert told == {named, "threading.Thread._bootstrap"}
 
     def test_errors_are_those_of_the_function(self, perms):
         with perms():

@@ -250,13 +250,13 @@ class TestUndo:
         assert session.get("x") == 2
 
 
-#: Ends of steps that take a while, and give their name then.
+#: Ends of steps that outlast a second interrupt, and give their name then.
 HANDLERS = [
-    "try: time.sleep(9)\nexcept KeyboardInterrupt: time.sleep(0.2); ended = 1",
-    "try: time.sleep(9)\nfinally:\n    time.sleep(0.2); ended = 1",
-    "def end():\n    try: 1 / 0\n    except ZeroDivisionError: time.sleep(0.2)\n"
+    "try: time.sleep(9)\nexcept KeyboardInterrupt: time.sleep(0.12); ended = 1",
+    "try: time.sleep(9)\nfinally:\n    time.sleep(0.12); ended = 1",
+    "def end():\n    try: 1 / 0\n    except ZeroDivisionError: time.sleep(0.12)\n"
     "try: time.sleep(9)\nexcept KeyboardInterrupt: end(); ended = 1",
-    "async def f():\n    try: await asyncio.sleep(9)\n    finally: time.sleep(0.2)\n"
+    "async def f():\n    try: await asyncio.sleep(9)\n    finally: time.sleep(0.12)\n"
     "try: await f()\nfinally: ended = 1",
     # The first interrupts are lost.
     "ended = 0\nwhile ended < 3:\n    try: time.sleep(9)\n    except: ended += 1",
