@@ -143,6 +143,19 @@ class TestInherit:
         named = f"{__name__}.{work.__qualname__}"
         assert told == {named, "threading.Thread._bootstrap"}
 
+    def test_a_recording_stops_no_thread_for_a_name(self):
+        class Odd:
+            def __getattr__(self, name):
+                raise ZeroDivisionError(name)
+
+            def work(self):
+                done.set()
+
+        done = threading.Event()
+        with Policy().observe(monitor_calls=False)():
+            _thread.start_new_thread(Odd().work, ())
+            assert done.wait(10)
+
     def test_errors_are_those_of_the_function(self, perms):
         with perms():
             for arguments in ((), (1,), (int, 1)):

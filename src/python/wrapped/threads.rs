@@ -119,8 +119,10 @@ pub fn named<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
     };
     let carried = carried_by(&function);
     let function = carried.map_or(function, |carried| carried.get().function.bind(py).clone());
-    let target = of_thread(&function, intern!(py, "_target"))?.filter(|target| !target.is_none());
-    let Some(name) = callee::qualified_name(&target.unwrap_or(function))? else {
+    // What has no name that can be read starts all the same.
+    let target = of_thread(&function, intern!(py, "_target")).ok().flatten();
+    let target = target.filter(|target| !target.is_none()).unwrap_or(function);
+    let Ok(Some(name)) = callee::qualified_name(&target) else {
         return Ok(args.clone());
     };
     let rest = args.iter().skip(1);
