@@ -60,12 +60,14 @@ test: $(VENV)/.built ## Build, and run the quick tests, for about three minutes,
 	cargo test --quiet --no-default-features
 	$(PY) -m pytest $(SIDE_BY_SIDE) -m "not slow"
 
-.PHONY: test-full
-test-full: WHICH = not nightly
-test-full: $(VENV)/.built ## The same with the slow tests, but for those that `make nightly` has
-	cargo test --quiet --no-default-features
+.PHONY: test-slow
+test-slow: WHICH = slow
+test-slow: $(VENV)/.built ## Build, and run the slow tests, but for those that `make nightly` has
 	BUILDS=$(abspath target/py$(shell $(PY) -c 'import sys; print("%d.%d" % sys.version_info[:2])')) \
-		$(PY) -m pytest $(SIDE_BY_SIDE) -m "$(WHICH)"
+		$(PY) -m pytest $(SIDE_BY_SIDE) -m "($(WHICH)) and not nightly"
+
+.PHONY: test-full
+test-full: test test-slow ## The quick tests and the slow ones
 
 .PHONY: check
 check: lint test-full ## Everything that a change must pass: lint, and all tests but those for the night
