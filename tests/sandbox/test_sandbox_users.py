@@ -36,9 +36,12 @@ test_sandbox_unix.py
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "which", ["not slow", pytest.param("not nightly", marks=pytest.mark.nightly)]
+)
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user runs all tests")
-def test_as_an_ordinary_user():
-    options = ["-qpno:cacheprovider", "-mnot nightly", f"--rootdir={ROOT}"]
+def test_as_an_ordinary_user(which):
+    options = ["-qpno:cacheprovider", f"-m{which}", f"--rootdir={ROOT}"]
     options += [f"-c{ROOT}/pyproject.toml", *pytest_runs.without_others()]
     options += [str(Path(__file__).with_name(name)) for name in TESTS]
     run_as("ordinary", f"import pytest\nraise SystemExit(pytest.main({options}))", timeout=600)
