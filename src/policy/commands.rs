@@ -95,20 +95,29 @@ fn place(fs: &impl FileSystem, program: &[u8]) -> Option<PathBuf> {
     }
 }
 
+/// What an environment without a `PATH` has: `os.defpath`, and that of execvp(3).
+pub const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
+
 pub fn own_path() -> Vec<u8> {
-    std::env::var_os("PATH").map_or_else(Vec::new, OsString::into_encoded_bytes)
+    std::env::var_os("PATH").map_or_else(|| DEFAULT_PATH.to_vec(), OsString::into_encoded_bytes)
 }
 
-/// Returns the program that a name starts, by the directories of a `PATH`: the first that can be
-/// executed (execvp(3)). An empty directory is the current one.
-pub fn find(fs: &impl FileSystem, name: &[u8], search: &[u8]) -> Option<PathBuf> {
-    search.split(|&byte| byte == b':').find_map(|directory| {
-        let mut candidate =
-            PathBuf::from_slice(if directory.is_empty() { b"." } else { directory });
-        candidate.push(b'/');
-        candidate.extend_from_slice(name);
-        fs.is_executable(&candidate).then_some(candidate)
+/// Returns where a program of this name may be, by the directories of a `PATH`; an empty one is the
+/// current directory. `subprocess` makes the same paths.
+pub fn places(name: &[u8], search: &[u8]) -> impl Iterator<Item = PathBuf> {
+    search.split(|&byte| byte == b':').map(move |directory| {
+        let mut place = PathBuf::from_slice(directory);
+        if !directory.is_empty() && !directory.ends_with(b"/") {
+            place.push(b'/');
+        }
+        place.extend_from_slice(name);
+        place
     })
+}
+
+/// Returns the program that a name starts: the first place that can be executed (execvp(3)).
+pub fn find(fs: &impl FileSystem, name: &[u8], search: &[u8]) -> Option<PathBuf> {
+    places(name, search).find(|place| fs.is_executable(place))
 }
 
 // The command lines by which `multiprocessing`, `concurrent.futures` and `loky` start the

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use fastaudit_rs::policy::check::ModuleOrigin;
+use fastaudit_rs::policy::commands;
 use fastaudit_rs::policy::files::fs::PathBuf;
 use fastaudit_rs::policy::files::path::{Name, Resolved};
 use fastaudit_rs::policy::judge::{
@@ -206,9 +207,10 @@ impl Arguments for Plain {
     fn search_path(&self, index: usize, own: &dyn Fn() -> Vec<u8>) -> Option<Vec<u8>> {
         match self.0.get(index) {
             None | Some(Argument::None) => Some(own()),
-            Some(Argument::Environment(table)) => {
-                Some(table.get("PATH")?.as_str()?.as_bytes().to_vec())
-            }
+            Some(Argument::Environment(table)) => Some(match table.get("PATH") {
+                Some(path) => path.as_str()?.as_bytes().to_vec(),
+                None => commands::DEFAULT_PATH.to_vec(),
+            }),
             Some(_) => None,
         }
     }

@@ -42,3 +42,36 @@ def test_by_the_other_ways(under):
     assert under(os.execv, "/bin/true", ["true"], **only).rule == "commands"
     assert under(os.system, "echo a", **only).rule == "commands"
     assert under(pty.spawn, ["true"], **only).rule == "commands"
+
+
+@pytest.mark.parametrize("env", [{}, {"LC_ALL": "C"}])
+def test_an_environment_without_a_path(under, env):
+    """Python and the C library search /bin and /usr/bin then."""
+    lines = []
+    assert under(lambda: lines.append(output(["echo", "a"], env=env)), commands=["echo"]) is None
+    assert lines == ["a\n"]
+    assert under(lambda: output(["ls"], env=env), commands=["echo"]).rule == "commands"
+
+
+def test_a_process_without_a_path(under, monkeypatch):
+    monkeypatch.delenv("PATH")
+    assert under(output, ["echo", "a"], commands=["echo"]) is None
+    assert under(output, ["ls"], commands=["echo"]).rule == "commands"
+
+
+def test_one_of_that_name_in_the_current_directory(under, monkeypatch, places):
+    """execve(2) and posix_spawn(3) take it, where subprocess has that of PATH."""
+    monkeypatch.chdir(places.ok)
+    shutil.copy(shutil.which("true"), "echo")
+    for start in (lambda: os.execv("echo", ["echo"]), lambda: os.posix_spawn("echo", ["echo"], {})):
+        assert under(start, commands=["echo"]).suggestion["commands"][1:] == [f"{places.ok}/echo"]
+    assert under(output, ["echo", "a"], commands=["echo"]) is None
+
+
+@pytest.mark.parametrize("name", ["get_exec_path", "defpath"])
+def test_another_search_than_that_of_the_path(under, monkeypatch, places, name):
+    """The program that starts is judged, not the one that would be found."""
+    shutil.copy(shutil.which("true"), f"{places.ok}/echo")
+    monkeypatch.setattr(os, name, places.ok if name == "defpath" else lambda env: [places.ok])
+    denied = under(lambda: output(["echo"], env={}), commands=["echo"])
+    assert denied.suggestion["commands"][1:] == [f"{places.ok}/echo"]

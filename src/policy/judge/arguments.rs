@@ -136,21 +136,13 @@ pub fn program(
     args: &impl Arguments,
     own_path: &dyn Fn() -> Vec<u8>,
 ) -> Option<PathBuf> {
-    // A name without a slash is looked for on the `PATH` of the new environment, or of this
-    // process.
-    let search = |name: PathBuf, environment: Option<usize>| -> Option<PathBuf> {
-        if name.contains(&b'/') {
-            return Some(name);
-        }
-        let path = match environment {
-            Some(index) => args.search_path(index, own_path)?,
-            None => own_path(),
-        };
-        commands::find(fs, &name, &path)
+    let search = |name: PathBuf, path: &dyn Fn() -> Option<Vec<u8>>| match name.contains(&b'/') {
+        true => Some(name),
+        false => commands::find(fs, &name, &path()?),
     };
     match event {
         b"subprocess.Popen" => {
-            let found = search(args.path(0)?, Some(3))?;
+            let found = search(args.path(0)?, &|| args.search_path(3, own_path))?;
             // The child changes its directory first.
             if found.starts_with(b"/") || args.count() <= 2 || args.is_none(2) {
                 return Some(found);
@@ -160,9 +152,17 @@ pub fn program(
             whole.extend_from_slice(&found);
             Some(whole)
         }
-        b"os.exec" | b"os.posix_spawn" => search(args.path(0)?, Some(2)),
+        // execve(2) and posix_spawn(3) take a name without a slash in the current directory,
+        // execvp(3) and posix_spawnp(3) on the `PATH` of this process; the event does not say which.
+        b"os.exec" | b"os.posix_spawn" => {
+            let name = args.path(0)?;
+            match fs.is_executable(&name) {
+                true => Some(name),
+                false => search(name, &|| Some(own_path())),
+            }
+        }
         b"os.system" => Some(PathBuf::from_slice(SHELL.as_bytes())),
-        b"pty.spawn" => search(args.paths(0)?.into_iter().next()?, None),
+        b"pty.spawn" => search(args.paths(0)?.into_iter().next()?, &|| Some(own_path())),
         b"_posixsubprocess.fork_exec" => {
             // The paths to try, from PATH: the first that can be executed is started.
             let places = args.paths(0)?;

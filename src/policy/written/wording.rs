@@ -354,7 +354,11 @@ pub fn of_policy(
         return (text, Some(wide));
     }
     let text = match event {
-        _ if why == Some(Why::Command) => "nothing would: there is no such program".to_owned(),
+        _ if why == Some(Why::Command) => {
+            "nothing would: there is no such program that can be executed; if there is, name it by \
+             its full path"
+                .to_owned()
+        }
         // A name could be taken from `protect`.
         _ if why == Some(Why::Protected) => {
             "nothing would: the host's policy, answers or log are in that file".to_owned()

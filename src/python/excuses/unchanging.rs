@@ -11,7 +11,7 @@ use rustix::process::{Pid, getpgrp, test_kill_process};
 
 use crate::kernel::descriptors;
 use crate::policy::Why;
-use crate::policy::commands::own_path;
+use crate::policy::commands::{self, own_path};
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Name};
 use crate::policy::judge::{Arguments, Named, PathLikes, Reason};
@@ -190,12 +190,7 @@ fn is_no_program(name: &Bound<'_, PyString>) -> bool {
     if name.is_empty() || name.contains(&b'/') {
         return is_missing(&name);
     }
-    let path = own_path();
-    let mut places = path.split(|byte| *byte == b':');
-    places.all(|place| match place.is_empty() {
-        true => is_missing(&name),
-        false => is_missing(&[place, b"/", &name].concat()),
-    })
+    commands::places(&name, &own_path()).all(|place| is_missing(&place))
 }
 
 fn is_own(pid: i32) -> bool {

@@ -11,10 +11,10 @@ use std::ffi::CStr;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use crate::policy::commands::own_path;
+use crate::policy::commands::{self, DEFAULT_PATH, own_path};
 use crate::policy::files::fs::PathBuf;
 use crate::policy::files::os::Os;
-use crate::policy::judge;
+use crate::policy::judge::{self, Arguments};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
 use crate::python::cpython::{ffi as raw, frames};
@@ -29,6 +29,8 @@ struct Approved {
     code: Py<PyAny>,
     arguments: Vec<Py<PyAny>>,
     executable: Vec<u8>,
+    /// The `PATH` by which it was judged, if that could be read.
+    search: Option<Vec<u8>>,
 }
 
 thread_local! {
@@ -79,6 +81,7 @@ fn read(args: &Bound<'_, PyTuple>) -> Option<Approved> {
         code: frames::code(&frame).unbind(),
         arguments: items(&args.get_item(1).ok()?),
         executable: file_name(&args.get_item(0).ok()?)?,
+        search: args.search_path(3, &own_path),
     })
 }
 
@@ -110,14 +113,16 @@ impl Approved {
         given.len() == self.arguments.len() && pairs.all(|(given, approved)| given.is(approved))
     }
 
-    /// `fork_exec` gets every place on PATH where the executable might be.
+    /// Returns whether these are the places on the `PATH` that was judged: `fork_exec` gets each where
+    /// the executable might be, by functions that guarded code may have replaced.
     fn is_searched_for(&self, places: &Bound<'_, PyAny>) -> bool {
-        items(places).iter().all(|place| {
-            let place = file_name(place.bind(places.py()));
-            let directory =
-                place.as_ref().and_then(|place| place.strip_suffix(&self.executable[..]));
-            directory.is_some_and(|path| path.is_empty() || path.ends_with(b"/"))
-        })
+        let given = items(places).into_iter().map(|place| file_name(place.bind(places.py())));
+        match &self.search {
+            _ if self.executable.contains(&b'/') => given.eq([Some(self.executable.clone())]),
+            Some(search) => given
+                .eq(commands::places(&self.executable, search).map(|place| Some(place.to_vec()))),
+            None => false,
+        }
     }
 }
 
@@ -140,8 +145,10 @@ pub fn path_of(environment: &Bound<'_, PyAny>, own: &dyn Fn() -> Vec<u8>) -> Opt
         Some(path) => Some(path),
         None => environment.get_item(PyBytes::new(py, b"PATH")).ok()?,
     };
-    // Without a `PATH`, `os.defpath` would be taken, which nobody means.
-    bytes(&found?).map(|path| path.to_vec())
+    match found {
+        Some(path) => bytes(&path).map(|path| path.to_vec()),
+        None => Some(DEFAULT_PATH.to_vec()),
+    }
 }
 
 /// The bytes of a `str`, `bytes` or path-like of the standard library.
