@@ -65,6 +65,40 @@ class TestImports:
         allowed = ["importlib", "own"]
         assert run(code, before=before, imports=allowed) == ["imports"] * 4 + ["None"]
 
+    @pytest.mark.parametrize(
+        "name", ["importlib.util", "importlib.metadata", "importlib.resources", "pkgutil", "runpy"]
+    )
+    def test_modules_that_help_to_import(self, run, name):
+        """They import what they need, as others do."""
+        code = f"""
+        print(denied(__import__, "{name}"), denied(__import__, "wave"))
+        import importlib
+        print(denied(importlib.import_module, "wave"))
+        """
+        before = "for name in [*sys.modules]:\n    if 'importlib.' in name: del sys.modules[name]"
+        assert run(code, before=before, imports=[name, "importlib"]) == "None imports imports".split()
+
+    def test_one_that_importlib_is_asked_for_is_named(self, run):
+        code = """
+        import importlib
+        try:
+            importlib.import_module("wave")
+        except PermissionError as error:
+            print(error.event, str(error).splitlines()[0], error.suggestion["imports"])
+        """
+        printed = "import Denied: import the module 'wave' ['importlib', 'wave']"
+        assert run(code, imports=["importlib"]) == printed.split()
+
+    def test_one_that_importlib_is_asked_for_is_learned(self, run):
+        before = """
+import importlib
+with Policy(imports=["json"]).observe()() as recording:
+    importlib.import_module("wave")
+learned = recording.suggest()
+print("wave" in learned.imports, learned.import_allow)
+"""
+        assert run("", before=before) == ["True", "()"]
+
     def test_what_a_function_imports_when_it_is_called(self, run):
         """Also a standard library function, which is not what the guarded code chose."""
         code = """

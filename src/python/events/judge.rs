@@ -13,7 +13,7 @@ use crate::policy::files::path::{Base, Resolved};
 use crate::policy::judge::{ActRules, Follows, Reason, Surroundings};
 use crate::policy::learn::Need;
 use crate::policy::written::values::Switch;
-use crate::policy::{Operation, Policy};
+use crate::policy::{Operation, Policy, Why};
 use crate::python::callees::distributions;
 use crate::python::configuration::declared::Declared;
 use crate::python::cpython::process;
@@ -59,6 +59,15 @@ impl<'py> Surroundings for Event<'_, 'py> {
         {
             probe.denied.set(Some(reason.why()));
             return Ok(());
+        }
+        // `importlib.import_module` raises no event of its own: it is denied as an import.
+        if self.name == c"exec"
+            && reason == Reason::Switch(Why::Import)
+            && let Some(module) = imports::module_being_loaded(self.args.py())?
+        {
+            let none = || self.args.py().None();
+            let args = (module, none(), none(), none(), none()).into_pyobject(self.args.py())?;
+            return Event { name: c"import", args: &args, ..*self }.deny(reason, operation);
         }
         unchanging::fail_without_target(self)?;
         let Some(probe) = self.probe else {

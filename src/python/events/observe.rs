@@ -162,11 +162,11 @@ fn entry(event: &Event<'_, '_>, class: Class, probe: &Probe<'_>) -> PyResult<Ent
             *need = Need::Temporary { path, writes, host };
         }
     }
-    let is_import_alone = needs.iter().all(|need| matches!(need, Need::Module(_)));
     if denied.is_some_and(|why| why.is_none()) {
         needs.push(Need::Never(name.clone()));
     }
-    if !(needs.is_empty() || is_import_alone && denied.is_none())
+    // `import_allow` allows no import.
+    if needs.iter().any(|need| !matches!(need, Need::Module(_)))
         && let Some(package) = imports::package_being_imported(py)?
     {
         needs = vec![Need::ImportOf(package)];

@@ -182,7 +182,8 @@ pub fn is_in_turn(py: Python<'_>) -> PyResult<bool> {
         if !is_installed(&code)? {
             return Ok(false);
         }
-        if !is_importer(&frame)? {
+        // A module that helps to import imports by its own body what it needs.
+        if !is_importer(&frame)? || stack::code_name(&code)? == "<module>" {
             return Ok(true);
         }
     }
