@@ -76,7 +76,9 @@ class TestImports:
         print(denied(importlib.import_module, "wave"))
         """
         before = "for name in [*sys.modules]:\n    if 'importlib.' in name: del sys.modules[name]"
-        assert run(code, before=before, imports=[name, "importlib"]) == "None imports imports".split()
+        assert (
+            run(code, before=before, imports=[name, "importlib"]) == "None imports imports".split()
+        )
 
     def test_one_that_importlib_is_asked_for_is_named(self, run):
         code = """
