@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::check::Operation;
+use super::hosts::HostRule;
 use super::network::{Destination, Reach};
 use crate::policy::commands::name_of;
 use crate::policy::files::descriptors;
@@ -59,6 +60,23 @@ impl Need {
     /// Calling the native code of the package that a module or a function is in.
     pub fn of_native(name: &str) -> Self {
         Self::Native(name.split('.').next().unwrap_or(name).to_owned())
+    }
+
+    /// Returns the text that names a place of the network in a policy, a host without a port at any;
+    /// `None` if none does, as for a URL in place of a host, or a socket that is named when it is bound.
+    pub fn entry(&self) -> Option<String> {
+        match self {
+            Self::Connect(host, port) => {
+                let entry = match *port {
+                    u16::MAX => host.trim_matches(['[', ']']).to_owned(),
+                    port => format!("{host}:{port}"),
+                };
+                HostRule::parse(&entry).is_ok().then_some(entry)
+            }
+            Self::Listen(host, port) => Some(format!("{host}:{port}")),
+            Self::Unix(path) => (!matches!(&path[..], "" | "@")).then(|| path.clone()),
+            _ => None,
+        }
     }
 }
 

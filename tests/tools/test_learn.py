@@ -137,6 +137,17 @@ class TestLeast:
                 socket.create_connection(("nowhere.invalid", 443), timeout=1)
         assert recording.suggest().network.hosts == ("nowhere.invalid:443",)
 
+    def test_hosts_that_a_policy_can_name(self):
+        """One is looked up without a port and reached at one; of a URL no policy can tell."""
+        with Policy(network=Network(hosts=[])).observe(monitor_calls=False)() as recording:
+            for host, port in [("nowhere.invalid", 0), ("other.invalid", 0), ("http://a.test", 80)]:
+                with pytest.raises(OSError):
+                    socket.getaddrinfo(host, port)
+            with pytest.raises(OSError):
+                socket.create_connection(("nowhere.invalid", 443), timeout=1)
+        hosts = recording.suggest().network.hosts
+        assert hosts == ("nowhere.invalid:443", "other.invalid:0")
+
     def test_what_the_policy_said_stays_said(self, places):
         base = Policy(block=[places.out], imports={"block": ["wave"]}, unknown_events="deny")
         with base.observe(monitor_calls=False)() as recording:

@@ -224,12 +224,10 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
 
     /// Returns the port in an argument: a number, or the digits of one.
     fn port(&self, index: usize) -> Option<u16> {
-        match self.args.integer(index) {
-            Some(number) => u16::try_from(number).ok(),
-            None => {
-                let port = self.args.text(index)?.parse().ok()?;
-                (port != 0).then_some(port)
-            }
-        }
+        let port = match self.args.integer(index) {
+            Some(number) => u16::try_from(number).ok()?,
+            None => self.args.text(index)?.parse().ok()?,
+        };
+        (port != 0).then_some(port)
     }
 }

@@ -142,13 +142,14 @@ fn network(needs: &BTreeSet<Need>) -> NetworkUse {
             Need::OtherNetwork => return NetworkUse::All(true),
             Need::Connect(host, port) => {
                 rules.lookup |= !HostRules::is_address(host);
-                hosts.push(match *port {
-                    u16::MAX => host.trim_matches(['[', ']']).to_owned(),
-                    port => format!("{host}:{port}"),
-                });
+                let is_at_a_port = |need: &Need| matches!(need, Need::Connect(other, port) if other == host && *port != 0);
+                // A name is looked up without a port, and reached at one.
+                if *port != 0 || !needs.iter().any(is_at_a_port) {
+                    hosts.extend(need.entry());
+                }
             }
-            Need::Listen(host, port) => listen.push(format!("{host}:{port}")),
-            Need::Unix(path) => unix.push(path.clone()),
+            Need::Listen(..) => listen.extend(need.entry()),
+            Need::Unix(_) => unix.extend(need.entry()),
             Need::NameOfAddress => rules.lookup = true,
             _ => {}
         }

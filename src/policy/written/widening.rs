@@ -169,8 +169,8 @@ fn widen_network(network: &mut NetworkUse, need: &Need, part: Part) {
     let mut rules = network.rules();
     match need {
         Need::Connect(host, port) => reach(&mut rules, host, *port, part),
-        Need::Listen(host, port) => rules.listen.add(format!("{host}:{port}")),
-        Need::Unix(path) => rules.unix.add(path.clone()),
+        Need::Listen(..) => need.entry().into_iter().for_each(|place| rules.listen.add(place)),
+        Need::Unix(_) => need.entry().into_iter().for_each(|path| rules.unix.add(path)),
         Need::NameOfAddress => rules.lookup = true,
         _ => {}
     }
@@ -200,12 +200,13 @@ fn reach(rules: &mut NetworkRules, host: &str, port: u16, part: Part) {
         let reach = Reach::Connect { to, names: &[], port };
         Network::Rules(Box::new(HostRules::new(rules, None))).denies(&Os, reach)
     };
-    let shown = match learn::passes(to, port) || port == u16::MAX {
-        true => host.trim_matches(['[', ']']).to_owned(),
-        false => format!("{host}:{port}"),
-    };
+    let port_shown = if learn::passes(to, port) { u16::MAX } else { port };
     match (denied(rules), &mut rules.hosts, &mut rules.ports) {
-        (Some(Part::Hosts | Part::Ports), Where::Below(hosts), _) => add(hosts, shown),
+        (Some(Part::Hosts | Part::Ports), Where::Below(hosts), _) => {
+            if let Some(entry) = Need::Connect(host.to_owned(), port_shown).entry() {
+                add(hosts, entry);
+            }
+        }
         (Some(Part::Ports), Where::Anywhere, ports) if port == u16::MAX => *ports = None,
         (Some(Part::Ports), Where::Anywhere, Some(ports)) => {
             ports.push(Ports::one(port));

@@ -368,6 +368,10 @@ pub fn of_policy(
              Sandbox(policy)"
                 .to_owned()
         }
+        _ if lacks.iter().any(|lack| is_without_a_name(&lack.need)) => {
+            "nothing would: it is no host name, no full address, and no socket with a name"
+                .to_owned()
+        }
         "os.fork" | "os.forkpty" => {
             let asked = match told.words {
                 Words::Policy => format!(", or {}", told.never(event)),
@@ -378,6 +382,10 @@ pub fn of_policy(
         _ => told.never(event),
     };
     (text, None)
+}
+
+fn is_without_a_name(need: &Need) -> bool {
+    matches!(need, Need::Connect(..) | Need::Unix(_)) && need.entry().is_none()
 }
 
 /// Changes a place to one that the kernel can enforce: an existing file, or the directory of
