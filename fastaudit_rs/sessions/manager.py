@@ -21,7 +21,7 @@ from .base import Session
 from .pieces import Tell
 from .queued import QueuedSession, Shut, log, reason
 from .store import Store
-from .turns import Turns
+from .turns import Turns, check_here
 
 #: The seconds between two interrupts of steps that run as the manager is closed.
 AGAIN = 0.1
@@ -136,7 +136,7 @@ class SessionManager(Closing):
 
         Raises:
             RuntimeError: The manager is closed, the key was removed meanwhile, or a step of the
-                key is what calls this.
+                key is what calls this; or waiting would stop an event loop.
             SandboxError: The session cannot be made.
             TypeError: An argument has another type.
             ValueError: An argument has a wrong value, or what the store has is no record.
@@ -170,8 +170,7 @@ class SessionManager(Closing):
             6
 
         Raises:
-            RuntimeError: As `run`; or it is in use, and waiting would stop an event loop: use
-                `asession`.
+            RuntimeError: As `run`. In an event loop use `asession`.
         """
         with self._turn(key) as (_, session):
             yield session
@@ -196,24 +195,47 @@ class SessionManager(Closing):
 
     def _session_of(self, key: str) -> Session | None:
         """The session of a key, if it is open; somebody may use it."""
-        with self._lock:
-            one = self._of.get(key)
+        one = self._one_that_is(key)
         return None if one is None else one.session
+
+    def _one_that_is(self, key: str) -> QueuedSession | None:
+        with self._lock:
+            return self._of.get(key)
 
     def remove(self, key: str) -> None:
         """Close the session of a key, with the step that runs, and forget what was saved of it.
 
         Steps that wait raise `RuntimeError`. A key that comes back begins anew. Nothing happens if
         there is none.
+
+        Raises:
+            RuntimeError: It is in use, and waiting would stop an event loop: await `aremove`.
         """
-        with self._lock:
-            one = self._of.get(key)
+        one = self._one_that_is(key)
+        if one is not None and not one.is_mine and one.turns.are_taken:
+            check_here()
+        self._end(key, one)
+        if one is not None and not one.is_mine:
+            # Wait for its user, who might save it afterwards.
+            with one.turns.turn():
+                pass
+        self._drop(key, one)
+
+    async def aremove(self, key: str) -> None:
+        """Close the session of a key as `remove` does, without stopping the event loop."""
+        one = self._one_that_is(key)
+        await in_thread(self._end, key, one)
+        if one is not None and not one.is_mine:
+            async with one.turns.async_turn():
+                pass
+        await in_thread(self._drop, key, one)
+
+    def _end(self, key: str, one: QueuedSession | None) -> None:
         if one is not None:
             one.close(f"the session of {key!r} was removed meanwhile")
-            if not one.is_mine:
-                # Wait for its user, who might save it afterwards.
-                with one.turns.turn():
-                    pass
+
+    def _drop(self, key: str, one: QueuedSession | None) -> None:
+        """Forget a session that is closed, and what was saved of it."""
         if self._store is not None:
             self._store.pop(key, None)
         with self._lock:

@@ -13,7 +13,6 @@ from typing import Any
 
 from .._text import printable
 from .._threads import in_thread
-from .._waiting import loop_here
 from ..results import WAYS, Error, Result
 from .base import Session
 from .errors import ProcessEnded, SandboxError
@@ -157,12 +156,6 @@ class QueuedSession:
     def turn(self) -> Iterator[Session]:
         """Wait for the others, and have the session, able to run a step."""
         self._check()
-        if self.turns.are_taken and loop_here() is not None:
-            # Its user may be a task of this loop, which would never go on.
-            raise RuntimeError(
-                "the session is in use, and waiting here would stop the event loop: await arun(), "
-                "or enter `async with sessions.asession(key)`"
-            )
         asked = time.monotonic()
         with self.turns.turn():
             self._check()

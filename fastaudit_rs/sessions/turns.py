@@ -8,6 +8,16 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 
 from .._threads import in_thread
+from .._waiting import loop_here
+
+
+def check_here() -> None:
+    """Raise where waiting would stop an event loop, whose task may be what is waited for."""
+    if loop_here() is not None:
+        raise RuntimeError(
+            "the session is in use, and waiting here would stop the event loop: await arun() or "
+            "aremove(), or enter `async with sessions.asession(key)`"
+        )
 
 
 class Turns:
@@ -72,6 +82,8 @@ class Turns:
         try:
             if self._make_room is not None and not turn.done():
                 self._make_room()
+            if not turn.done():
+                check_here()
             turn.result()
         except BaseException:
             self.drop(turn)

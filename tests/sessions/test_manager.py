@@ -15,6 +15,7 @@ from sandboxes import in_copy
 from waiting import until
 
 from fastaudit_rs import DirectoryStore, Limits, Policy, Sandbox, SandboxError, SessionManager
+from fastaudit_rs._threads import MOST
 from fastaudit_rs.sessions.turns import Turns
 
 KEYS = [f"user {number}" for number in range(20)]
@@ -729,3 +730,52 @@ def test_closing_in_a_loop_whose_task_has_a_session(opens):
     begun = time.monotonic()
     asyncio.run(main())
     assert time.monotonic() - begun < 30
+
+
+def test_removing_a_session_that_a_task_of_the_loop_uses(manage):
+    store = {}
+    manager = manage(store=store, autosave=True)
+
+    async def main():
+        await manager.arun("a", "x = 1")
+        task = asyncio.create_task(manager.arun("a", "import time\nwhile True: time.sleep(0.01)"))
+        await asyncio.sleep(0.3)
+        with pytest.raises(RuntimeError, match=r"stop the event loop: .* aremove\(\)"):
+            manager.remove("a")
+        assert list(store) == manager.list() == ["a"]
+        await manager.aremove("a")
+        assert store == {} and manager.list() == []
+        await asyncio.gather(task, return_exceptions=True)
+        manager.remove("a")
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_removing_more_sessions_at_once_than_there_are_threads(manage):
+    manager = manage()
+    keys = [f"{number}" for number in range(MOST + 2)]
+
+    async def main():
+        endless = "import time\nwhile True: time.sleep(0.01)"
+        tasks = [asyncio.create_task(manager.arun(key, endless)) for key in keys]
+        assert await asyncio.to_thread(until, lambda: len(manager.list()) == len(keys))
+        await asyncio.gather(*map(manager.aremove, keys))
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert manager.list() == []
+
+
+def test_waiting_for_room_that_a_task_of_the_loop_has(manage):
+    manager = manage(max_sessions=1)
+
+    async def main():
+        task = asyncio.create_task(manager.arun("a", "import time; time.sleep(1)\n3"))
+        await asyncio.sleep(0.3)
+        with pytest.raises(RuntimeError, match=r"stop the event loop: await arun\(\)"):
+            manager.run("b", "1")
+        assert (await task).value == 3
+        return manager.run("b", "2").value
+
+    assert asyncio.run(main()) == 2
