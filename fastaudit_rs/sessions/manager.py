@@ -136,7 +136,7 @@ class SessionManager(Closing):
 
         Raises:
             RuntimeError: The manager is closed, the key was removed meanwhile, or a step of the
-                key is what calls this; or waiting would stop an event loop.
+                key is what calls this; or waiting would stop an event loop, or never end.
             SandboxError: The session cannot be made.
             TypeError: An argument has another type.
             ValueError: An argument has a wrong value, or what the store has is no record.

@@ -160,6 +160,7 @@ class QueuedSession:
         with self.turns.turn():
             self._check()
             if not self._has_room:
+                self._check_room()
                 self._room.take()
                 self._has_room = True
             session = self.open()
@@ -178,6 +179,7 @@ class QueuedSession:
         async with self.turns.async_turn():
             self._check()
             if not self._has_room:
+                self._check_room()
                 await self._room.async_take()
                 self._has_room = True
             session = self.session
@@ -195,6 +197,16 @@ class QueuedSession:
             raise (Shut if self.is_shut else RuntimeError)(self.closed)
         if self.is_mine:
             raise RuntimeError("the session is in use here: a step cannot wait for its own end")
+
+    def _check_room(self) -> None:
+        """Raise if the uses of others that this is called in have all places."""
+        others = {turn.of for turn in _turns.get() if turn.of is not None}
+        most = self._room.count
+        if sum(one._has_room and one._room is self._room for one in others) >= most:
+            raise RuntimeError(
+                f"max_sessions={most} and all these sessions are in use here, where another one "
+                "would wait for ever: end one of the uses first, or pass a greater max_sessions"
+            )
 
     @property
     def is_mine(self) -> bool:

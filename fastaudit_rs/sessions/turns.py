@@ -25,7 +25,7 @@ class Turns:
 
     def __init__(self, count: float = 1, make_room: Callable[[], object] | None = None) -> None:
         self._lock = threading.Lock()
-        self._left = count
+        self._left = self.count = count
         self._make_room = make_room
         self._waiting: deque[Future[None]] = deque()
 

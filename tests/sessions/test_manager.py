@@ -767,6 +767,20 @@ def test_removing_more_sessions_at_once_than_there_are_threads(manage):
     assert manager.list() == []
 
 
+def test_one_that_has_all_the_room_and_asks_for_more(manage):
+    manager = manage(max_sessions=1)
+    with manager.session("a"), pytest.raises(RuntimeError, match=r"max_sessions=1 .* end one"):
+        manager.run("b", "1")
+
+    async def main():
+        async with manager.asession("a"):
+            with pytest.raises(RuntimeError, match=r"max_sessions=1 .* end one"):
+                await manager.arun("b", "1")
+
+    asyncio.run(main())
+    assert value(manager, "b", "1") == 1
+
+
 def test_waiting_for_room_that_a_task_of_the_loop_has(manage):
     manager = manage(max_sessions=1)
 
