@@ -11,6 +11,7 @@ import time
 import pytest
 
 from fastaudit_rs.sandbox.host import review
+from fastaudit_rs.sandbox.host.files import Files
 
 
 @pytest.fixture
@@ -228,6 +229,18 @@ def test_discard(session, shared):
     assert names == ["gone.txt", "kept.txt", "same/a.txt"]
     assert shared.read_file("kept.txt") == b"one\ntwo\n"
     assert not (shared.directory / "same").is_symlink()
+
+
+def test_discard_leaves_what_is_in_nobodys_way(tmp_path, monkeypatch):
+    monkeypatch.setattr(review, "KEPT", 1000)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x/a").write_text("small")
+    (tmp_path / "x/large").write_bytes(b"x" * 1001)
+    kept = review.Review(str(tmp_path), Files(tmp_path).names)
+    (tmp_path / "x/a").unlink()
+    (tmp_path / "x/a/d").mkdir(parents=True)
+    kept.discard()
+    assert files_in(tmp_path) == {"x/a": "small", "x/large": "x" * 1001}
 
 
 def test_more_than_can_be_kept(shared, monkeypatch, tmp_path):

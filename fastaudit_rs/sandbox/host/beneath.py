@@ -10,6 +10,8 @@ import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
+from ..._native import _remove_directory
+
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -56,6 +58,12 @@ def entered(root: int, parts: list[str], makes: bool = False) -> Iterator[int]:
 def parent(root: int, parts: list[str], makes: bool) -> AbstractContextManager[int]:
     """The directory that a file is in."""
     return entered(root, parts[:-1], makes)
+
+
+def remove_directory(at: int, name: str) -> None:
+    """Remove a directory with all that is in it, whatever its depth and its modes."""
+    # Others may move the directory that it is in.
+    _remove_directory(f"/proc/self/fd/{at}/{name}")
 
 
 def status_of(root: int, name: str) -> os.stat_result | None:

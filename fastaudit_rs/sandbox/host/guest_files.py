@@ -17,7 +17,7 @@ from typing import IO, Literal, NamedTuple
 
 from ..._native import _remove_directory
 from ...sessions.arguments import count, size
-from .beneath import NEW, READ, check_regular, entered, opened, parent
+from .beneath import NEW, READ, check_regular, entered, opened, parent, remove_directory
 from .files import READ as READ_BYTES, Files
 
 #: The entries of a directory that are listed, and those of one that is copied, at most.
@@ -28,9 +28,6 @@ COPIED_BYTES, DEPTH = "1G", 100
 
 #: The times that a file is looked for again that others make and remove meanwhile.
 _ATTEMPTS = 100
-
-#: The path of a descriptor, through which the native part reaches a directory that others move.
-_DESCRIPTOR = "/proc/self/fd/{}/{}"
 
 _PIECE = 1 << 20
 
@@ -190,7 +187,7 @@ class SandboxFiles:
                     _remove_directory(aside)
                     return
                 # Its mode does not let it be moved.
-                _remove_directory(_DESCRIPTOR.format(at, last))
+                remove_directory(at, last)
                 with contextlib.suppress(FileNotFoundError):
                     os.lstat(last, dir_fd=at)
                     what = "it is not empty: code adds to it, or it has files of another user"

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from ..._native import _remove_directory
 from ..._text import printable
 from .beneath import (
     DIRECTORY,
@@ -28,6 +27,7 @@ from .beneath import (
     opened,
     parent,
     parts_of,
+    remove_directory,
     status_of,
 )
 
@@ -177,8 +177,7 @@ class Review:
                 try:
                     os.unlink(parts[-1], dir_fd=at)
                 except IsADirectoryError:
-                    # Its directories may be of any depth, and their modes too.
-                    _remove_directory(os.path.join(self._directory, parts[0]))
+                    remove_directory(at, parts[-1])
         with contextlib.suppress(OSError, ValueError):
             for end in range(len(parts) - 1, 0, -1):
                 with parent(root, parts[:end], makes=False) as at:
