@@ -4,13 +4,14 @@ import os
 import random
 import resource
 import shutil
+import socket
 import stat
 import subprocess
 import time
 
 import pytest
 
-from fastaudit_rs.sandbox.host import review
+from fastaudit_rs.sandbox.host import beneath, review
 from fastaudit_rs.sandbox.host.files import Files
 
 
@@ -241,6 +242,69 @@ def test_discard_leaves_what_is_in_nobodys_way(tmp_path, monkeypatch):
     (tmp_path / "x/a/d").mkdir(parents=True)
     kept.discard()
     assert files_in(tmp_path) == {"x/a": "small", "x/large": "x" * 1001}
+
+
+def a_socket(path):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+def a_file_above(path):
+    path.parent.rmdir()
+    path.parent.write_text("")
+
+
+def a_link_above(path):
+    path.parent.rmdir()
+    path.parent.symlink_to("/etc")
+
+
+@pytest.fixture
+def meanwhile(monkeypatch):
+    """`meanwhile(act)`: something comes to pass as soon as a file has been looked at."""
+
+    def make(act):
+        def status_of(*given):
+            status = beneath.status_of(*given)
+            act()
+            return status
+
+        monkeypatch.setattr(review, "status_of", status_of)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "comes",
+    [
+        lambda path: None,
+        lambda path: path.symlink_to("/etc/passwd"),
+        a_socket,
+        a_file_above,
+        a_link_above,
+    ],
+)
+def test_a_file_that_goes_as_it_is_read(tmp_path, meanwhile, comes):
+    path = tmp_path / "d" / "new"
+    path.parent.mkdir()
+    path.write_text("1")
+
+    def goes():
+        path.unlink()
+        comes(path)
+
+    meanwhile(goes)
+    with beneath.opened(str(tmp_path)) as root:
+        assert review._read(root, "d/new", 10) is None
+
+
+def test_a_file_that_grows_as_it_is_compared(tmp_path, meanwhile):
+    path = tmp_path / "a"
+    path.write_text("1")
+    kept = review.Review(str(tmp_path), lambda: ["a"])
+    meanwhile(lambda: path.write_text("longer"))
+    [change] = kept.changes()
+    assert told([change]) == [("a", "changed", 1, 1)] and change.diff is None
 
 
 def test_more_than_can_be_kept(shared, monkeypatch, tmp_path):

@@ -41,6 +41,9 @@ TEXT = 1 << 20
 #: often lines repeat: without a bound 60,000 lines take minutes.
 STEPS = 10_000_000
 
+#: The errors where a file went, and maybe a link, a socket or a directory came in its place.
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
+
 #: What diff(1) writes after a last line that no newline ends.
 _NO_NEWLINE = "\n\\ No newline at end of file\n"
 
@@ -223,14 +226,21 @@ def _change(root: int, name: str, before: _File | _Stamp | None, diffs: "_Diffs"
     after = status.st_size
     runs = bool(status.st_mode & stat.S_IXUSR)
     if before is None:
-        new = _read(root, name, TEXT) if after <= TEXT else None
+        new = _whole(root, name, after) if after <= TEXT else None
         diff = None if new is None else diffs.of(name, b"", new.data)
         return Change(name, "added", None, after, diff)
-    now = _read(root, name, after) if after == len(before.data) or after <= TEXT else None
+    now = _whole(root, name, after) if after == len(before.data) or after <= TEXT else None
     if now is not None and now.data == before.data and runs == before.runs:
         return None
     diff = None if now is None else diffs.of(name, before.data, now.data)
     return Change(name, "changed", len(before.data), after, diff)
+
+
+def _whole(root: int, name: str, size: int) -> _File | None:
+    """Read a file of this size; `None` if it goes or grows meanwhile."""
+    with contextlib.suppress(_TooLarge):
+        return _read(root, name, size)
+    return None
 
 
 class _Diffs:
@@ -300,12 +310,19 @@ class _Matcher(difflib.SequenceMatcher[str]):
 
 
 def _read(root: int, name: str, most: int) -> _File | None:
-    """Read a regular file; `None` if there is none."""
+    """Read a regular file; `None` if there is none, or if it goes meanwhile."""
     if status_of(root, name) is None:
         return None
     parts = parts_of(name)
-    with parent(root, parts, makes=False) as at:
-        descriptor = os.open(parts[-1], READ, dir_fd=at)
+    try:
+        with parent(root, parts, makes=False) as at:
+            descriptor = os.open(parts[-1], READ, dir_fd=at)
+    except ValueError:
+        return None
+    except OSError as error:
+        if error.errno in _GONE:
+            return None
+        raise
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
