@@ -101,6 +101,19 @@ def test_texts_that_take_long_to_compare(tmp_path):
     assert time.thread_time() - begun < 20
 
 
+def test_all_texts_together_have_a_bound(tmp_path, monkeypatch):
+    """Code chooses how many files there are."""
+    monkeypatch.setattr(review, "TEXTS", 1000)
+    kept = review.Review(str(tmp_path), Files(tmp_path).names)
+    for number in range(9):
+        (tmp_path / f"{number}").write_text("x\n" * 120)
+    (tmp_path / "small").write_text("1")
+    first, *others, last = [change.diff for change in kept.changes()]
+    assert first.startswith("--- a/0\n+++ b/0\n@@ -0,0 +1,120 @@\n+x\n")
+    assert [one is not None for one in others] == [True] * 3 + [False] * 5
+    assert last.endswith("\n@@ -0,0 +1 @@\n+1\n\\ No newline at end of file\n")
+
+
 def test_a_long_text_with_few_changes_is_compared(tmp_path):
     lines = [f"{number % 9000}\n" for number in range(10_000)]
     (tmp_path / "a.txt").write_text("".join(lines))

@@ -37,6 +37,9 @@ KEPT = 100 << 20
 #: The bytes of a text whose changes are shown line by line.
 TEXT = 1 << 20
 
+#: The bytes of all texts of a directory whose changes are shown, with the names of their files.
+TEXTS = 20 << 20
+
 #: The steps for comparing the texts of a directory line by line, some 0.1 µs each. Code chooses how
 #: often lines repeat: without a bound 60,000 lines take minutes.
 STEPS = 10_000_000
@@ -58,8 +61,9 @@ class Change:
         before: The bytes that it had; ``None`` for a new file.
         after: The bytes that it has; ``None`` for one that is gone.
         diff: The change line by line, as ``diff -u`` shows it; ``None`` unless both are text of at
-            most 1 MB, and in what ``commit`` and ``discard`` return. Texts whose lines repeat so
-            often that comparing them takes long are shown as a whole, the old one and the new one.
+            most 1 MB, for what exceeds 20 MB in all files together, and in what ``commit`` and
+            ``discard`` return. Texts whose lines repeat so often that comparing them takes long
+            are shown as a whole, the old one and the new one.
     """
 
     name: str
@@ -226,10 +230,12 @@ def _change(root: int, name: str, before: _File | _Stamp | None, diffs: "_Diffs"
     after = status.st_size
     runs = bool(status.st_mode & stat.S_IXUSR)
     if before is None:
-        new = _whole(root, name, after) if after <= TEXT else None
+        new = _whole(root, name, after) if diffs.have_room(name, after) else None
         diff = None if new is None else diffs.of(name, b"", new.data)
         return Change(name, "added", None, after, diff)
-    now = _whole(root, name, after) if after == len(before.data) or after <= TEXT else None
+    size = len(before.data)
+    reads = after == size or diffs.have_room(name, size, after)
+    now = _whole(root, name, after) if reads else None
     if now is not None and now.data == before.data and runs == before.runs:
         return None
     diff = None if now is None else diffs.of(name, before.data, now.data)
@@ -244,15 +250,23 @@ def _whole(root: int, name: str, size: int) -> _File | None:
 
 
 class _Diffs:
-    """Texts that are compared line by line, in so many steps together."""
+    """Texts that are compared line by line, in so many steps and bytes together."""
 
     def __init__(self, steps: int) -> None:
-        self._is_wanted = steps > 0
         self._left = steps
+        self._room = TEXTS if steps else 0
+
+    def have_room(self, name: str, *sizes: int) -> bool:
+        """True if texts of these sizes can be compared."""
+        return max(sizes) <= TEXT and sum(sizes, len(name)) <= self._room
 
     def of(self, name: str, before: bytes, after: bytes) -> str | None:
-        """Return the change of a file; ``None`` if it is no text, or no change is wanted."""
-        if not self._is_wanted or max(len(before), len(after)) > TEXT or b"\0" in before + after:
+        """Return the change of a file; ``None`` if it is no text, or there is no room."""
+        sizes = len(before), len(after)
+        if not self.have_room(name, *sizes):
+            return None
+        self._room -= sum(sizes, len(name))
+        if b"\0" in before + after:
             return None
         try:
             old, new = before.decode(), after.decode()
@@ -263,18 +277,25 @@ class _Diffs:
 
     def _lines(self, name: str, old: list[str], new: list[str]) -> Iterable[str]:
         names = f"a/{printable(name)}", f"b/{printable(name)}"
-        if not old or not new:
-            return difflib.unified_diff(old, new, *names)
-        matcher = _Matcher(old, new, self._left)
-        try:
-            matcher.get_matching_blocks()
-        except _TooLong:
-            whole = f"@@ -1,{len(old)} +1,{len(new)} @@\n"
-            removed, added = (f"-{line}" for line in old), (f"+{line}" for line in new)
-            return [f"--- {names[0]}\n", f"+++ {names[1]}\n", whole, *removed, *added]
-        finally:
-            self._left = matcher.left
-        return difflib.unified_diff(old, new, *names)
+        if old and new:
+            matcher = _Matcher(old, new, self._left)
+            try:
+                matcher.get_matching_blocks()
+                return difflib.unified_diff(old, new, *names)
+            except _TooLong:
+                pass
+            finally:
+                self._left = matcher.left
+        if not (old or new):
+            return []
+        whole = f"@@ -{_span(old)} +{_span(new)} @@\n"
+        removed, added = (f"-{line}" for line in old), (f"+{line}" for line in new)
+        return [f"--- {names[0]}\n", f"+++ {names[1]}\n", whole, *removed, *added]
+
+
+def _span(lines: list[str]) -> str:
+    """The lines of a whole text, as diff(1) writes them."""
+    return "1" if len(lines) == 1 else f"{min(len(lines), 1)},{len(lines)}"
 
 
 def _split(text: str) -> list[str]:
