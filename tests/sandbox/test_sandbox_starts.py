@@ -8,6 +8,7 @@ import textwrap
 import pytest
 import waiting
 from programs import printed, ran
+from sandboxes import of, running
 from users import run_as
 from waiting import until
 
@@ -99,6 +100,20 @@ def test_one_that_cannot_be_made_leaves_no_directory_and_no_descriptor(monkeypat
                 made.run("1")
     # The one of the kernel's word on changes is closed by a thread of its own.
     assert until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+@pytest.mark.parametrize("part", ["Review", "Process", "ToolAnswers"])
+def test_a_session_that_cannot_be_made_leaves_no_process(monkeypatch, sandbox, part):
+    from fastaudit_rs.sandbox.host import session
+
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    before = running(of(sandbox))
+    monkeypatch.setattr(session, part, fail)
+    with pytest.raises(OSError, match="No space"):
+        sandbox.session()
+    assert until(lambda: running(of(sandbox)) == before)
 
 
 @pytest.mark.slow

@@ -92,12 +92,16 @@ class SandboxSession(Session):
         if self._decisions is not None:
             # It is the last to be closed: its end is that of all processes.
             weakref.finalize(self, self._decisions.close)
-        process = Process(start(), self._job, self._decisions)
-        self._exchanges = Exchanges(config, in_flight, process, self._seconds)
         self._review = Review(str(config.directory), files.names)
         self._servers = []
         self._answers = ToolAnswers()
-        self._hold(self._first_tools)
+        try:
+            self._hold(self._first_tools)
+            process = self._process_in(start())
+        except BaseException:
+            self._release()
+            raise
+        self._exchanges = Exchanges(config, in_flight, process, self._seconds)
         self._finish = weakref.finalize(self, _finish, os.getpid(), self._exchanges, self._loop)
 
     def _begin(self) -> None:
@@ -107,6 +111,13 @@ class SandboxSession(Session):
         self._host_questions = None if self._on_ask is None else HostQuestions()
         #: The number of steps since then.
         self._steps = 0
+
+    def _process_in(self, worker: Worker) -> Process:
+        try:
+            return Process(worker, self._job, self._decisions)
+        except BaseException:
+            worker.end()
+            raise
 
     @property
     def is_closed(self) -> bool:
@@ -266,7 +277,7 @@ class SandboxSession(Session):
             else:
                 worker = process.worker
             process.release()
-            self._exchanges.process = Process(worker, self._job, self._decisions)
+            self._exchanges.process = self._process_in(worker)
             self._begin()
             self._reset_at = self._made
 
