@@ -1,6 +1,7 @@
 """`SandboxManager`: named environments, of which nothing reaches another."""
 
 import asyncio
+import tempfile
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -208,15 +209,21 @@ class TestArguments:
     @pytest.mark.parametrize(
         ("policy", "says"),
         [
-            (Policy(write=None), "policy opens all environments: write=None"),
-            (Policy(read=["/"]), "policy opens all environments: read has '/'"),
-            (Policy(write=["/tmp/.."]), "policy opens all environments: write has '/'"),
+            (Policy(write=None), "policy.write opens all environments: it is None"),
+            (Policy(read=["/"]), "policy.read opens all environments: it has '/'"),
+            (Policy(write=["/tmp/.."]), "policy.write opens all environments: it has '/'"),
         ],
     )
     def test_policies_that_open_the_others(self, manager, policy, says):
         with pytest.raises(ValueError, match=says):
             manager.create("one", policy)
         assert manager.list() == []
+
+    def test_a_path_that_opens_the_others(self):
+        above = tempfile.gettempdir()
+        with SandboxManager(path=[above]) as manager:
+            with pytest.raises(ValueError, match=f"path opens all environments: it has '{above}'"):
+                manager.create("one")
 
     @pytest.mark.parametrize("below", ("", "..", "sub"))
     def test_policies_that_open_another_one(self, manager, tmp_path, below):
@@ -229,7 +236,7 @@ class TestArguments:
             Policy(read=[tmp_path / "link"]),
             Policy(network=unix),
         ):
-            with pytest.raises(ValueError, match="policy opens another environment: .* has '"):
+            with pytest.raises(ValueError, match="policy.* opens another environment: it has '"):
                 manager.create("two", policy)
         assert manager.list() == ["one"]
         own = Policy(write=["."], read=["."], network=Network(unix=["@name"]))

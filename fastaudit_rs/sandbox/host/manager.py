@@ -26,7 +26,7 @@ from . import copies
 from .files import remove_own
 from .policies import absolute
 from .sandbox import Sandbox, check_backend
-from .setup import module_names
+from .setup import directories, module_names
 
 if TYPE_CHECKING:
     from .session import SandboxSession
@@ -130,10 +130,11 @@ class SandboxManager(Closing):
         check_backend(backend, image, confine)
         self._policy = policy
         self._limits = limits
+        self._path = directories(path)
         self._made = functools.partial(
             Sandbox,
             env=env if isinstance(env, (str, Mapping)) else list(env),
-            path=path if isinstance(path, (str, os.PathLike)) else list(path),
+            path=self._path,
             preload=module_names(preload),
             confine=confine,
             backend=backend,
@@ -165,7 +166,7 @@ class SandboxManager(Closing):
             SandboxError: The kernel cannot hold the policy.
             TypeError: An argument has another type.
             ValueError: An environment of this name exists whose sandbox is not closed, or the
-                policy opens those of others.
+                policy or `path` opens those of others.
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, not {type(name).__name__}")
@@ -173,8 +174,7 @@ class SandboxManager(Closing):
             raise ValueError("name must not be empty")
         policy_of("policy", policy)
         own = policy or self._policy
-        if own is not None:
-            self._check(own)
+        self._check(own)
         with self._lock:
             if not self._remove.alive:
                 raise RuntimeError("the manager is closed")
@@ -185,21 +185,27 @@ class SandboxManager(Closing):
             self._environments[name] = _Environment(sandbox, deque(maxlen=self._most))
         return sandbox
 
-    def _check(self, policy: Policy) -> None:
+    def _check(self, policy: Policy | None) -> None:
         own = os.path.join(self._base, "own")
-        policy = absolute(policy, own)
-        if policy.write is None:
-            raise ValueError("policy opens all environments: write=None")
-        network = policy.network
-        unix = () if isinstance(network, bool) else network.unix or ()
-        opened = {"write": policy.write, "read": policy.read or (), "network.unix": unix}
+        opened: dict[str, Iterable[str]] = {"path": self._path}
+        if policy is not None:
+            policy = absolute(policy, own)
+            if policy.write is None:
+                raise ValueError("policy.write opens all environments: it is None")
+            network = policy.network
+            unix = () if isinstance(network, bool) else network.unix or ()
+            opened |= {
+                "policy.write": policy.write,
+                "policy.read": policy.read or (),
+                "policy.network.unix": unix,
+            }
         for name, places in opened.items():
             for place in places:
                 common = os.path.commonpath((place, self._base)) if os.path.isabs(place) else ""
                 if common == place:
-                    raise ValueError(f"policy opens all environments: {name} has {place!r}")
+                    raise ValueError(f"{name} opens all environments: it has {place!r}")
                 if common == self._base and place != own:
-                    raise ValueError(f"policy opens another environment: {name} has {place!r}")
+                    raise ValueError(f"{name} opens another environment: it has {place!r}")
 
     def __repr__(self) -> str:
         names = ", ".join(map(repr, self.list())) or "no environments"
