@@ -11,7 +11,7 @@ import promises
 import pytest
 from sandboxes import unguarded
 
-from fastaudit_rs import Policy
+from fastaudit_rs import Policy, Sandbox
 from fastaudit_rs.sandbox.host import guest_files
 
 
@@ -275,3 +275,22 @@ def test_a_directory_that_code_adds_to(sandbox):
         has_ended = run.done()
         files.write("enough", "")
     assert not has_ended
+
+
+def test_a_directory_is_not_copied_into_itself(tmp_path):
+    (tmp_path / "a").write_text("1")
+    (tmp_path / "link").symlink_to(tmp_path)
+    with Sandbox(parent=tmp_path) as sandbox:
+        files = sandbox.files
+        files.write("d/b", "2")
+        for act in (
+            lambda: files.upload(tmp_path),
+            lambda: files.upload(tmp_path / "link", "."),
+            lambda: files.upload(sandbox.directory / "d", "d/e"),
+            lambda: files.download("d", sandbox.directory / "d" / "e"),
+            lambda: files.download(".", sandbox.directory),
+        ):
+            with pytest.raises(ValueError, match="would be copied into itself, to .*: copy parts"):
+                act()
+        assert sandbox.list_files() == ["d/b"]
+        assert files.upload(sandbox.directory / "d", "e") == ["e/b"]

@@ -218,12 +218,15 @@ class SandboxFiles:
 
         Raises:
             OSError: A file cannot be read or written, or `source` is something else.
+            ValueError: `source` contains the directory of the sandbox.
         """
         path = os.fspath(source)
         kind = os.stat(path).st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
             raise OSError(errno.EINVAL, "it is no regular file or directory", path)
         parts = self._files.parts(os.path.basename(os.path.abspath(path)) if name is None else name)
+        if stat.S_ISDIR(kind):
+            _check_outside(os.path.realpath(path), os.path.join(self._files.path, *parts))
         copied: deque[str] = deque()
         files = _of_host(path, []) if stat.S_ISDIR(kind) else [(path, list[str]())]
         with self._root() as root:
@@ -263,7 +266,8 @@ class SandboxFiles:
         Raises:
             OSError: It cannot be read or written, has more bytes, more than 100,000 entries, or
                 directories more than 100 deep.
-            ValueError: A link is in the place of a file of the host, below `to`.
+            ValueError: A link is in the place of a file of the host, below `to`; or `to` is in the
+                directory that is copied.
         """
         target = os.path.abspath(os.fspath(to))
         room = _Room(None if max_bytes is None else size("max_bytes", max_bytes))
@@ -272,6 +276,7 @@ class SandboxFiles:
             with self._at(name) as (at, last), opened(os.path.dirname(target), True) as there:
                 _copy(at, last, there, os.path.basename(target), room)
             return [""]
+        _check_outside(os.path.join(self._files.path, *parts), os.path.realpath(target))
         os.makedirs(target, exist_ok=True)
         copied: deque[str] = deque()
         with self._root() as root, opened(target, follow=True) as top:
@@ -382,6 +387,15 @@ def _copy(at: int, name: str, there: int, new: str, room: _Room) -> None:
             left -= len(data)
             made.write(data)
         os.fchmod(made.fileno(), 0o755 if status.st_mode & stat.S_IXUSR else 0o644)
+
+
+def _check_outside(source: str, to: str) -> None:
+    """Raise where a directory would be copied into itself, without end."""
+    if os.path.commonpath((source, to)) == source:
+        raise ValueError(
+            f"{source!r} would be copied into itself, to {to!r}: copy parts of it, or to a place "
+            "outside of it"
+        )
 
 
 def _of_host(path: str, below: list[str]) -> Iterator[tuple[str | None, list[str]]]:
