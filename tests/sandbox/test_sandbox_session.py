@@ -36,6 +36,25 @@ def test_two_at_once_and_a_run_beside(shared):
         assert shared.run("'x' in globals()", value=True).value is False
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "os.dup2(os.open('out', os.O_CREAT | os.O_WRONLY), 1)",
+        "os.close(1)",
+        "os.close(1); file = open('out', 'w')",
+        "os.dup2(2, 1)",
+    ],
+)
+def test_output_after_a_step_that_redirects_it(session, code):
+    session.run(f"import os, subprocess, sys\n{code}")
+    say = "print('one', flush=True); subprocess.run(['echo', 'two'])"
+    assert session.run(say).stdout == "one\ntwo\n"
+    session.undo()
+    session.run("os.dup2(1, 2)")
+    ran = session.run("os.write(2, b'three')")
+    assert (ran.stdout, ran.stderr) == ("", "three")
+
+
 def test_a_variable_whose_package_is_not_there(shared):
     numpy = pytest.importorskip("numpy")
     with shared.session() as session:

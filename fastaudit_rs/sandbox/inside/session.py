@@ -61,6 +61,15 @@ def _flush() -> None:
             getattr(sys, name).flush()
 
 
+def _file(descriptor: int) -> tuple[int, int] | None:
+    """What a descriptor leads to; `None` if it is closed."""
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def _cut(data: memoryview, size: int) -> tuple[memoryview, bytes]:
     """Cut bytes off the end."""
     end = len(data) - size
@@ -83,6 +92,8 @@ class _Steps:
         self._tools: dict[str, dict[str, Any]] = {}
         self.status = 0
         self.streams: dict[str, Any] = {"stdout": sys.stdout, "stderr": sys.stderr}
+        #: Copies of their descriptors, and what those lead to: a step may close or redirect them.
+        self._first = [(os.dup(number), _file(number)) for number in (1, 2)]
         self.log: AuditLog | None = None
         #: The copies of this process that nobody has waited for.
         self._copies: set[int] = set()
@@ -99,6 +110,9 @@ class _Steps:
     def take_streams(self) -> None:
         """Have output go to the host, whatever a step before put there, or closed."""
         for number, name in enumerate(self.streams, 1):
+            kept, first = self._first[number - 1]
+            if _file(number) != first == _file(kept):
+                os.dup2(kept, number)
             if self.streams[name].closed:
                 with contextlib.suppress(OSError):
                     self.streams[name] = open(number, "w", 1, encoding="utf-8", closefd=False)
