@@ -35,7 +35,8 @@ def site(monkeypatch, tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "authority.pem")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
-    here = dict.fromkeys(("good.test", "other.test", "wrong.test"), "127.0.0.1")
+    names = "good.test", "other.test", "wrong.test", "no_name.test"
+    here = dict.fromkeys(names, "127.0.0.1")
     monkeypatch.setattr(socket, "getaddrinfo", resolver(here))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("good.test", "other.test").configure_cert(context)
@@ -222,6 +223,14 @@ get("https://good.test:{site.port}/5", X_Key=key).read()
         assert "502" in ran.stderr
         (request,) = ran.requests
         assert "certificate" in request.error and site.seen == []
+
+    def test_a_host_that_no_certificate_can_name(self, made, site):
+        secret = Secret("KEY", hosts=["no_name.test"], value=VALUE)
+        code = f"{GET}\nget('https://no_name.test:{site.port}/')"
+        ran = made(site, secret, names=["no_name.test"]).run(code)
+        assert [each.error for each in ran.requests] == [
+            "no certificate can be made for this name, such as one with an underscore"
+        ]
 
     @pytest.mark.slow
     def test_of_a_manager(self, site):

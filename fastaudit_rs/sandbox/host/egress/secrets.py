@@ -15,6 +15,7 @@ from .... import Network
 from ...secrets import PLAIN, Secret
 from ..network import is_here
 from .rules import Rules
+from .stream import Failed
 
 #: Variables by which clients find certificates that they trust: OpenSSL, requests, curl, pip.
 TRUST = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
@@ -163,7 +164,13 @@ class Secrets:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         # No other protocol is read.
         context.set_alpn_protocols(["http/1.1"])
-        self._authority.issue_cert(*names).configure_cert(context)
+        try:
+            made = self._authority.issue_cert(*names)
+        except UnicodeError as error:
+            # Of `idna`.
+            why = "no certificate can be made for this name, such as one with an underscore"
+            raise Failed(why) from error
+        made.configure_cert(context)
         return context
 
 
