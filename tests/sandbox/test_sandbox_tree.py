@@ -49,6 +49,12 @@ def test_files_and_directories(files):
     assert names(files) == []
 
 
+def test_the_directory_itself_and_names_that_are_too_long(files):
+    assert (files.info(".").name, files.info(".").kind) == (".", "directory")
+    assert (files.exists("."), files.make_dir(".")) == (True, False)
+    assert not files.exists("x" * 256) and not files.exists("x/" * 3000)
+
+
 def test_errors_name_what_is_wrong(files, box):
     files.write("file", "1")
     for use, error in (
@@ -59,7 +65,7 @@ def test_errors_name_what_is_wrong(files, box):
         (lambda: files.open("file", "r"), ValueError),
         (lambda: files.open(3), TypeError),
         (lambda: files.list(max_entries=0), ValueError),
-        (lambda: files.info("."), ValueError),
+        (lambda: files.remove("."), ValueError),
         (lambda: files.remove(""), ValueError),
         (lambda: files.remove("../x"), ValueError),
         (lambda: files.open("/etc/passwd"), ValueError),

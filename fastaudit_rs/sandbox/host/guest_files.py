@@ -125,15 +125,21 @@ class SandboxFiles:
         Raises:
             FileNotFoundError: There is nothing.
         """
+        parts = self._files.parts(name)
+        if not parts:
+            with self._root() as root:
+                return _info(os.curdir, os.fstat(root))
         with self._at(name) as (at, last):
-            return _info("/".join(self._files.parts(name)), os.lstat(last, dir_fd=at))
+            return _info("/".join(parts), os.lstat(last, dir_fd=at))
 
     def exists(self, name: Name) -> bool:
         """Return whether there is a file, a directory or anything else of a name."""
         try:
             self.info(name)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+                return False
+            raise
         return True
 
     def list(self, name: Name = ".", *, max_entries: int = LISTED) -> Sequence[FileInfo]:
@@ -161,6 +167,8 @@ class SandboxFiles:
         Raises:
             OSError: It cannot be made, or something else is there.
         """
+        if not self._files.parts(name):
+            return not self.exists(name)
         with self._at(name, makes=True) as (at, last):
             try:
                 os.mkdir(last, dir_fd=at)
