@@ -255,7 +255,7 @@ class _Clients:
     async def _end(self, key: str) -> None:
         """End the session of a client, with the step that runs."""
         with anyio.CancelScope(shield=True):
-            await in_thread(self._sessions.remove, key)
+            await self._sessions.aremove(key)
         self._files.pop(key, None)
 
     async def close(self) -> None:

@@ -167,7 +167,7 @@ class _Pod:
 
     async def remove(self, request: Request) -> Response:
         name = _session(request)
-        await in_thread(self._sessions.remove, name)
+        await self._sessions.aremove(name)
         return _message(200, f"The session {name!r} is removed.")
 
     async def upload(self, request: Request) -> Response:
@@ -208,7 +208,7 @@ class _Pod:
     async def exists(self, request: Request) -> Response:
         name = _name(request)
         with _of_files():
-            found = name == "." or await in_thread(self._sandbox.files.exists, name)
+            found = await in_thread(self._sandbox.files.exists, name)
         return JSONResponse({"path": request.path_params["name"], "exists": found})
 
 
