@@ -294,6 +294,19 @@ class TestWorkers:
         guard = f"Policy(write=['.'], read={read}, threads='inherit')"
         run(code, guard + ".guard(monitor_calls=False)")
 
+    def test_their_denials_are_told_as_those_of_the_host(self, run):
+        code = """
+        def told(error):
+            return error.message, error.hint
+
+        with guard():
+            here = told(raised(open, OUT + "/a", "w"))
+            with context.Pool(1) as pool:
+                assert told(raised(pool.apply, open, (OUT + "/a", "w"))) == here
+        """
+        for method in METHODS:
+            run(code, preset("workspace"), method)
+
 
 class TestWhatTheHostHas:
     """The server of workers is one for the process: it is the host's or the guard's, never both."""

@@ -81,6 +81,11 @@ impl HintStyle {
         Self { words, line: String::new(), spec, unnamed: Vec::new() }
     }
 
+    /// The words, the policy as TOML if that can hold it, the line and the unnamed roots.
+    pub fn parts(&self) -> (&'static str, Option<String>, String, Vec<String>) {
+        (self.words.name(), self.spec.to_toml(), self.line.clone(), self.unnamed.clone())
+    }
+
     /// Returns the text to write in place of the policy; `None` if it is the same.
     pub fn change_to(&self, wide: &Spec, literal: Literal<'_>) -> Option<String> {
         let fields = changed(&self.spec, wide);

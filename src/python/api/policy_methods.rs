@@ -14,8 +14,8 @@ use crate::policy::files::os::Os;
 use crate::policy::files::places::PRESET;
 use crate::policy::network::{Destination, Part, Reach};
 use crate::policy::written::fields::{FIELDS, names};
+use crate::policy::written::spec::OnViolation;
 use crate::policy::written::spec::PRESETS;
-use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::wording::{HintStyle, Words};
 use crate::python::api::guard::AuditPerms;
 use crate::python::api::options::{self, BY_POSITION, OPTIONS};
@@ -475,14 +475,10 @@ impl PyPolicy {
         if policy.on_violation.is_some() {
             spec.on_violation = OnViolation::Raise;
         }
-        let toml = |spec: &Spec| spec.to_toml();
-        let told = policy.told.as_ref().map(|told| {
-            let written = (told.spec != policy.spec).then(|| toml(&told.spec)).flatten();
-            (told.words.name(), written, told.line.clone(), told.unnamed.clone())
-        });
+        let told = policy.told.as_ref().map(|told| told.parts());
         let call = policy.on_violation.as_ref().map(|call| call.clone_ref(py));
         let made = py.get_type::<Self>().attr("_made")?;
-        let arguments = (toml(&spec), call, told).into_pyobject(py)?;
+        let arguments = (spec.to_toml(), call, told).into_pyobject(py)?;
         PyTuple::new(py, [made, arguments.into_any()])
     }
 

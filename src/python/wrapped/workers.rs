@@ -19,6 +19,7 @@ use crate::policy::environment::is_dangerous;
 use crate::policy::files::os::Os;
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::values::{Switch, Where, is_within_module};
+use crate::policy::written::wording::{HintStyle, Words};
 use crate::python::configuration::config::AuditCfg;
 use crate::python::configuration::temporary;
 use crate::python::cpython::calling::{self, Calling};
@@ -187,7 +188,7 @@ fn guarded<'py>(
     if !keeps_environment(environment) || is_confined() {
         return Ok(None);
     }
-    let Some((config, spec)) = policy(py, &place.interpreter)? else {
+    let Some((config, spec, told)) = policy(py, place)? else {
         return Ok(None);
     };
     let Some(text) = spec.to_toml() else {
@@ -204,10 +205,11 @@ fn guarded<'py>(
          _spec = _util.spec_from_file_location('fastaudit_rs', {})\n\
          sys.modules['fastaudit_rs'] = _module = _util.module_from_spec(_spec)\n\
          _spec.loader.exec_module(_module)\n\
-         from fastaudit_rs.workers import enter; enter({}, {}, {}, {}, {})\n\
+         from fastaudit_rs.workers import enter; enter({}, {}, {}, {}, {}, {})\n\
          sys.path[:] = _path; del sys, _path, _util, _spec, _module, enter",
         shown(&place.package)?,
         shown(&text)?,
+        told.parts().into_pyobject(py)?.shown()?,
         match config.bind(py).get() {
             config if config.monitor_calls => format!("'{}'", config.side.name()),
             _ => "None".to_owned(),
@@ -276,10 +278,10 @@ fn is_confined() -> bool {
     CONFINED.load(Ordering::Relaxed) && rustix::thread::no_new_privs().unwrap_or(true)
 }
 
-/// The policy that a worker has to enter, and a guard of it: the policy of those guards in force
-/// that let threads start, but no programs; where all let programs start, theirs. `None` if there is
-/// no such policy, or more than one.
-fn policy(py: Python<'_>, interpreter: &[u8]) -> PyResult<Option<(Py<AuditCfg>, Spec)>> {
+/// The policy that a worker has to enter, a guard of it, and its words: the policy of those guards in
+/// force that let threads start, but no programs; where all let programs start, theirs. `None` if
+/// there is no such policy, or more than one.
+fn policy(py: Python<'_>, place: &Place) -> PyResult<Option<(Py<AuditCfg>, Spec, HintStyle)>> {
     let mut found: Option<(Py<AuditCfg>, Spec)> = None;
     let mut is_bound = false;
     for active in scope::in_force(py)? {
@@ -287,7 +289,7 @@ fn policy(py: Python<'_>, interpreter: &[u8]) -> PyResult<Option<(Py<AuditCfg>, 
             continue;
         };
         let own = config.get();
-        let is_free = own.policy().commands().allow(&Os, interpreter);
+        let is_free = own.policy().commands().allow(&Os, &place.interpreter);
         match is_free {
             true if is_bound => continue,
             false if !is_bound => (is_bound, found) = (true, None),
@@ -312,14 +314,20 @@ fn policy(py: Python<'_>, interpreter: &[u8]) -> PyResult<Option<(Py<AuditCfg>, 
         // The function does not exist there.
         spec.on_violation = OnViolation::Raise;
     }
+    let mut told = match config.get().told() {
+        Some(told) => HintStyle::clone(told),
+        None => HintStyle::new(Words::Policy, spec.clone()),
+    };
+    told.spec.on_violation = spec.on_violation;
     // It finds files of the guarded code there, and cleans up.
     let directory = tempfile::own_directory(&tempfile::in_force(py)?);
     if let (Where::Below(roots), Some(directory)) = (&mut spec.write, directory)
         && let Ok(directory) = String::from_utf8(directory.to_vec())
     {
+        told.unnamed.push(directory.clone());
         roots.push(directory);
     }
-    Ok(Some((config, spec)))
+    Ok(Some((config, spec, told)))
 }
 
 // The executor of loky that is used again: one for the whole process. With workers that were started
