@@ -288,11 +288,25 @@ class TestWorkers:
                 error = raised(pool.apply, os.putenv, ("A", "b"))
                 assert type(error) is AuditDenied and error.rule == "env", error
         """
-        # The file that the program itself is imported from, and this package if it is not
-        # installed.
-        read = f"['.', OUT + '/../program.py', {str(ROOT)!r}]"
-        guard = f"Policy(write=['.'], read={read}, threads='inherit')"
+        # This package may not be installed.
+        guard = f"Policy(write=['.'], read=['.', {str(ROOT)!r}], threads='inherit')"
         run(code, guard + ".guard(monitor_calls=False)")
+
+    def test_they_read_the_program_where_reading_is_restricted(self, run):
+        """A pool starts workers for ever if each of them fails to."""
+        code = """
+        with guard() as entered:
+            with context.Pool(1) as pool:
+                assert pool.map(double, [1]) == [2]
+            with ProcessPoolExecutor(1, mp_context=context) as pool:
+                assert list(pool.map(double, [1])) == [2]
+                error = raised(pool.submit(open, OUT + "/../other").result)
+                assert type(error) is AuditDenied and "program.py" not in str(error), error
+        assert entered.violation_count == 0
+        """
+        guard = f"Policy(write=['.'], read=['.', {str(ROOT)!r}], threads='inherit')"
+        for method in METHODS:
+            run(code, guard + ".guard()", method)
 
     def test_their_denials_are_told_as_those_of_the_host(self, run):
         code = """

@@ -18,7 +18,7 @@ use crate::policy::commands::{PACKAGES, STARTERS, Worker};
 use crate::policy::environment::is_dangerous;
 use crate::policy::files::os::Os;
 use crate::policy::written::spec::{OnViolation, Spec};
-use crate::policy::written::values::{Switch, Where, is_within_module};
+use crate::policy::written::values::{Switch, Where, is_in, is_within_module};
 use crate::policy::written::wording::{HintStyle, Words};
 use crate::python::configuration::config::AuditCfg;
 use crate::python::configuration::temporary;
@@ -31,10 +31,12 @@ use crate::python::guard::{scope, tempfile};
 use crate::python::importing::imports;
 use crate::python::values::{decode, simple};
 
-/// The interpreter as it is started, and the file of this package.
+/// The interpreter as it is started, the file of this package, and that of the program, if it has
+/// one: a worker that is spawned imports it.
 struct Place {
     interpreter: Vec<u8>,
     package: String,
+    program: Option<String>,
 }
 
 static PLACE: OnceLock<Place> = OnceLock::new();
@@ -56,7 +58,14 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
         && let Ok(package) = package.attr("__file__")?.extract()
         && let Ok(interpreter) = decode::root_name(&interpreter)
     {
-        let _ = PLACE.set(Place { interpreter: interpreter.to_vec(), package });
+        let program = match raw::imported_module(py, intern!(py, "__main__"))? {
+            Some(main) => main.attr_opt(intern!(py, "__file__"))?,
+            None => None,
+        };
+        let program = program.and_then(|file| file.extract::<String>().ok());
+        let program = program.and_then(|file| std::fs::canonicalize(file).ok());
+        let program = program.and_then(|file| file.into_os_string().into_string().ok());
+        let _ = PLACE.set(Place { interpreter: interpreter.to_vec(), package, program });
     }
     Ok(())
 }
@@ -326,6 +335,13 @@ fn policy(py: Python<'_>, place: &Place) -> PyResult<Option<(Py<AuditCfg>, Spec,
     {
         told.unnamed.push(directory.clone());
         roots.push(directory);
+    }
+    // Inside the roots it can be read, and guarded code may have made it a link to another file.
+    if let (Where::Below(roots), Some(program)) = (&mut spec.read, &place.program)
+        && !roots.iter().chain(spec.write.names()).any(|root| is_in(program, root))
+    {
+        told.unnamed.push(program.clone());
+        roots.push(program.clone());
     }
     Ok(Some((config, spec, told)))
 }
