@@ -375,6 +375,14 @@ MISSING = [
         "Policy(commands=['nosuchprog']).guard(monitor_calls=False)",
         'commands: there is no program "nosuchprog"',
     ),
+    (
+        "Policy(write=['.'], block=['private/*.key']).guard(monitor_calls=False)",
+        'block[0]: "private/*.key" is the path of one file',
+    ),
+    (
+        "Policy(write=['a/*']).guard(monitor_calls=False)",
+        'write[0]: "a/*" is the path of one file',
+    ),
     ("Policy().explain('opne', 'x')", "raises an event 'opne'. Did you mean 'open'?"),
     ("Policy().explain('write', 'x')", "raises an event 'write'"),
     ("Policy().explain('os.rmove', 'x')", "Did you mean 'os.remove'?"),

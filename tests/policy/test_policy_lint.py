@@ -34,6 +34,25 @@ class TestLint:
             'commands[2]: there is no program "/no/such/program"',
         ]
 
+    def test_patterns_where_a_name_stands_for_itself(self, places):
+        os.mkdir(places.ok + "/*")
+        policy = Policy(
+            write=[places.ok + "/a/*.txt", "/*", places.ok + "/*"],
+            block=["private/*"],
+            protect=["*.key"],
+            env=["A*B", "MY_*", "*"],
+            network=Network(unix=["@a*", "/run/*.sock"]),
+        )
+        is_file = "is the path of one file, no pattern: write the directory,"
+        assert policy.lint() == [
+            f'write[0]: "{places.ok}/a/*.txt" {is_file} "{places.ok}/a"',
+            f'write[1]: "/*" {is_file} "/"',
+            f'block[0]: "{os.getcwd()}/private/*" {is_file} "{os.getcwd()}/private"',
+            f'network.unix[1]: "/run/*.sock" {is_file} "/run"',
+            'protect[0]: "*.key" is the name of one file, no pattern: write each name',
+            'env[0]: "A*B" has a * that stands for itself: a pattern ends with it, as "A*"',
+        ]
+
     def test_requests(self):
         hosts = ["a.org", "*.b.org:443", "10.0.0.0/8"]
         good = ["GET a.org:80/", "GET x.b.org/*", "* *.b.org:443/*", "GET 10.1.1.1/"]

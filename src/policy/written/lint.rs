@@ -1,6 +1,8 @@
 //! Rules of a policy that never apply.
 
 use crate::policy::environment::is_dangerous;
+use crate::policy::files::fs::FileSystem;
+use crate::policy::files::os::Os;
 use crate::policy::hosts::HostRule;
 use crate::policy::network::{Destination, HostRules, NetworkRules};
 use crate::policy::requests::RequestRule;
@@ -44,6 +46,7 @@ pub fn lint(found: &LintFinding<'_>) -> Vec<String> {
         let name = &spec.commands.names()[index];
         lints.push(format!("commands[{index}]: there is no program {name:?}"));
     }
+    lints.extend(stars(spec));
     variables(spec, &mut lints);
     modules(spec, &mut lints);
     if let NetworkUse::Rules(rules) = &spec.network {
@@ -91,6 +94,58 @@ fn requests(rules: &NetworkRules, lints: &mut Vec<String>) {
                 .to_owned(),
         );
     }
+}
+
+/// Names with a `*` that stands for itself, where a pattern was meant: no file has such a path.
+pub fn stars(spec: &Spec) -> Vec<String> {
+    let mut lints = Vec::new();
+    let unix = match &spec.network {
+        NetworkUse::Rules(rules) => rules.unix.names(),
+        NetworkUse::All(_) => &[],
+    };
+    let places = [
+        ("write", spec.write.names()),
+        ("read", spec.read.names()),
+        ("block", &spec.block[..]),
+        ("network.unix", unix),
+    ];
+    for (field, paths) in places {
+        for (index, path) in paths.iter().enumerate() {
+            if let Some((before, _)) = path.split_once('*')
+                && !path.starts_with('@')
+                && !Os.exists(path.as_bytes())
+            {
+                let directory = match before.rsplit_once('/') {
+                    Some(("", _)) => "/",
+                    Some((directory, _)) => directory,
+                    None => ".",
+                };
+                lints.push(format!(
+                    "{field}[{index}]: {path:?} is the path of one file, no pattern: write the \
+                     directory, {directory:?}"
+                ));
+            }
+        }
+    }
+    for (index, name) in spec.protect.names().iter().enumerate() {
+        if name.contains('*') {
+            lints.push(format!(
+                "protect[{index}]: {name:?} is the name of one file, no pattern: write each name"
+            ));
+        }
+    }
+    for (index, name) in spec.env.names().iter().enumerate() {
+        if let Some((before, after)) = name.split_once('*')
+            && !after.is_empty()
+        {
+            let pattern = format!("{before}*");
+            lints.push(format!(
+                "env[{index}]: {name:?} has a * that stands for itself: a pattern ends with it, \
+                 as {pattern:?}"
+            ));
+        }
+    }
+    lints
 }
 
 /// Paths that are inside another of the same list.

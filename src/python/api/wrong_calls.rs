@@ -11,6 +11,7 @@ use crate::policy::events::{self, EVENTS};
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::os::Os;
 use crate::policy::files::path;
+use crate::policy::written::lint;
 use crate::policy::written::values::{Choice, SpecError};
 use crate::policy::written::wording::Words;
 use crate::python::configuration::allowed::Allowed;
@@ -146,7 +147,9 @@ pub fn warn_of_missing(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
     };
     for root in looked_for {
         let name = decode::root_name(&root)?;
-        if name.as_slice() != b"." && !Os.exists(&name) && !is_to_be_made(&name, told.is_some()) {
+        let is_of_lint = told.is_some() && name.contains(&b'*');
+        let may_miss = name.as_slice() == b"." || is_of_lint;
+        if !may_miss && !Os.exists(&name) && !is_to_be_made(&name, told.is_some()) {
             let text = format!("{argument}: there is no {}", errors::shown(&root));
             near(py, "warn", (text,))?;
         }
@@ -154,6 +157,9 @@ pub fn warn_of_missing(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
     let Some(told) = told else {
         return Ok(());
     };
+    for text in lint::stars(&told.spec) {
+        near(py, "warn", (text,))?;
+    }
     if let Choice::Named(names) = &told.spec.commands {
         for index in resolve::missing_programs(py, names)? {
             let text = format!("commands: there is no program {:?}", names[index]);
