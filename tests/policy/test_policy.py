@@ -234,6 +234,12 @@ class TestExplain:
         assert policy.explain("no.such.event").allowed
         assert os.listdir(places.ok) == []
 
+    def test_threads_that_get_the_guard(self):
+        for event in ("_thread.start_new_thread", "_thread.start_joinable_thread"):
+            assert Policy(threads="inherit").explain(event, print, (), None).allowed
+            assert Policy(threads="inherit").explain(event, "print", (), None).allowed
+            assert Policy().explain(event, print, (), None).rule == "threads"
+
     def test_also_under_a_guard(self, places):
         policy = Policy(write=[places.out])
         with mk_audit([places.ok], monitor_calls=False)() as guard:

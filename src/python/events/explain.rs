@@ -8,8 +8,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use pyo3::{IntoPyObjectExt, PyTraverseError};
 
+use crate::policy::rules::Rule;
 use crate::policy::written::approved::Kept;
 use crate::policy::written::spec::OnViolation;
+use crate::policy::written::values::Switch;
 use crate::policy::{events, judge};
 use crate::python::configuration::allowed::Allowed;
 use crate::python::configuration::approvals;
@@ -19,6 +21,7 @@ use crate::python::denials::denial;
 use crate::python::guard::event::Event;
 use crate::python::guard::governing;
 use crate::python::guard::scope::Active;
+use crate::python::wrapped::threads;
 
 #[doc = doc!("Explanation")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
@@ -72,6 +75,14 @@ impl Explanation {
         let py = event.py();
         let name = CString::new(event.to_str()?)?;
         denial::prepare(py)?;
+        let rule = events::lookup(name.as_bytes());
+        let inherited = match rule {
+            Some(Rule::Thread) if allowed.policy.has(Switch::Threads) => {
+                Some(threads::inheriting(args)?)
+            }
+            _ => None,
+        };
+        let args = inherited.as_ref().unwrap_or(args);
         // An event that would be denied is reported so, whatever the answer to a violation.
         allowed.stated.on_violation = OnViolation::Raise;
         allowed.policy = allowed.policy.keeping(&governing::files());
@@ -79,7 +90,7 @@ impl Explanation {
         let config = AuditCfg::new(allowed, callbacks, py.None(), false, Side::Caller, false);
         let active = Active::detached();
         let event = Event::new(&name, args, &active, &config);
-        match judge::judge_any(&event, events::lookup(name.as_bytes())) {
+        match judge::judge_any(&event, rule) {
             Ok(()) => Ok(None),
             Err(error) if denial::is_denial(&error, py) => {
                 Ok(Some(error.into_value(py).into_any()))

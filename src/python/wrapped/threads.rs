@@ -104,6 +104,16 @@ fn carried_by<'py>(function: &Bound<'py, PyAny>) -> Option<Bound<'py, Carried>> 
     carried.and_then(|carried| carried.ok()?.cast_into_exact::<Carried>().ok())
 }
 
+/// The arguments of a thread's start, as its event has them where the thread gets the guard.
+pub fn inheriting<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
+    let Ok(function) = args.get_item(0) else {
+        return Ok(args.clone());
+    };
+    let carried = entering(&function, None, false)?;
+    let rest = args.iter().skip(1);
+    PyTuple::new(args.py(), std::iter::once(carried).chain(rest).collect::<Vec<_>>())
+}
+
 /// True if a thread is started, under its guard, that sends the items of a queue between processes.
 pub fn is_feeder(args: &Bound<'_, PyTuple>) -> bool {
     let carried = args.get_item(0).ok().as_ref().and_then(carried_by);
