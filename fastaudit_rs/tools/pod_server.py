@@ -6,6 +6,7 @@ work: https://github.com/kubernetes-sigs/agent-sandbox. Sessions are our own.
 
 import contextlib
 import json
+import math
 import secrets
 import shlex
 from collections.abc import AsyncIterator, Collection, Iterator
@@ -154,6 +155,10 @@ class _Pod:
     async def step(self, request: Request) -> Response:
         """Run a step of a session, which begins with the first one of its name."""
         given = await _given(request, {"code": str}, {"timeout": (int, float)})
+        if (timeout := given.get("timeout")) is not None:
+            if not 0 < timeout < math.inf:
+                raise HTTPException(400, "'timeout' must be a positive number of seconds")
+            given["timeout"] = min(timeout, self._sandbox.limits.wall_seconds or timeout)
         try:
             ran = await self._sessions.arun(_session(request), **given)
         except (TypeError, ValueError) as error:

@@ -142,6 +142,12 @@ def test_sessions(pod):
         assert [each["value"] for each in found] == [1] * 8
 
 
+def test_the_limit_of_the_server_is_the_most(server):
+    step = {"code": "while True: pass", "timeout": 20}
+    found = told(server("--timeout", "0.5", headers={}).post("/sessions/a", json=step))
+    assert found["killed_by"] == "wall_seconds" and found["duration"] < 15
+
+
 WRONG = [
     ("/execute", b"", 400),
     ("/execute", b"[" * 100_000, 400),
@@ -151,6 +157,9 @@ WRONG = [
     ("/sessions/a", b'{"code": "1", "timeout": true}', 400),
     ("/sessions/a", b'{"code": "1", "timeout": -1}', 400),
     ("/sessions/a", b'{"code": "1", "timeout": "9"}', 400),
+    ("/sessions/a", b'{"code": "1", "timeout": 0}', 400),
+    ("/sessions/a", b'{"code": "1", "timeout": NaN}', 400),
+    ("/sessions/a", b'{"code": "1", "timeout": Infinity}', 400),
     (f"/sessions/{'a' * 201}", b'{"code": "1"}', 400),
     ("/sessions/a/b", b'{"code": "1"}', 404),
     ("/upload", b"", 400),
