@@ -126,13 +126,20 @@ def _limited(receive: Receive, most: int) -> Receive:
     return limited
 
 
+class _Answer(JSONResponse):
+    """JSON in valid Unicode: names of files and texts of the code's may have half a character."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+
+
 class _Pod:
     def __init__(self, sandbox: Sandbox, sessions: SessionManager) -> None:
         self._sandbox = sandbox
         self._sessions = sessions
 
     async def health(self, _: Request) -> Response:
-        return JSONResponse({"status": "ok", "message": "The sandbox is ready."})
+        return _Answer({"status": "ok", "message": "The sandbox is ready."})
 
     async def execute(self, request: Request) -> Response:
         """Run a program to its end; its words are split as a shell does, and no shell runs."""
@@ -146,11 +153,11 @@ class _Pod:
                 "stderr": f"The command does not start: {error}\n",
                 "exit_code": 1,
             }
-            return JSONResponse(told)
+            return _Answer(told)
         stderr = ran.stderr
         if ran.killed_by in KILLED:
             stderr += f"{KILLED[ran.killed_by][1]}\n"
-        return JSONResponse({"stdout": ran.stdout, "stderr": stderr, "exit_code": ran.returncode})
+        return _Answer({"stdout": ran.stdout, "stderr": stderr, "exit_code": ran.returncode})
 
     async def step(self, request: Request) -> Response:
         """Run a step of a session, which begins with the first one of its name."""
@@ -165,10 +172,10 @@ class _Pod:
             raise HTTPException(400, str(error)) from None
         except (RuntimeError, SandboxError) as error:
             raise HTTPException(503, str(error)) from None
-        return JSONResponse(await in_thread(ran.to_dict))
+        return _Answer(await in_thread(ran.to_dict))
 
     async def sessions(self, _: Request) -> Response:
-        return JSONResponse({"sessions": self._sessions.list()})
+        return _Answer({"sessions": self._sessions.list()})
 
     async def remove(self, request: Request) -> Response:
         name = _session(request)
@@ -208,13 +215,13 @@ class _Pod:
             }
             for one in found
         ]
-        return JSONResponse(told)
+        return _Answer(told)
 
     async def exists(self, request: Request) -> Response:
         name = _name(request)
         with _of_files():
             found = await in_thread(self._sandbox.files.exists, name)
-        return JSONResponse({"path": request.path_params["name"], "exists": found})
+        return _Answer({"path": request.path_params["name"], "exists": found})
 
 
 async def _given(
@@ -275,7 +282,7 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _message(status: int, text: str) -> Response:
-    return JSONResponse({"message": text}, status)
+    return _Answer({"message": text}, status)
 
 
 async def _refused(_: Request, error: HTTPException) -> Response:

@@ -1,6 +1,7 @@
 """`fastaudit-rs serve`: a real process, its clients, and who has no business there."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -146,6 +147,15 @@ def test_the_limit_of_the_server_is_the_most(server):
     step = {"code": "while True: pass", "timeout": 20}
     found = told(server("--timeout", "0.5", headers={}).post("/sessions/a", json=step))
     assert found["killed_by"] == "wall_seconds" and found["duration"] < 15
+
+
+def test_names_and_texts_that_are_no_utf8(pod):
+    code = r"import os; os.mkdir('odd'); open(b'odd/\xff', 'w').close(); print('\udcff')"
+    assert told(pod.post("/sessions/odd", json={"code": code}))["error"] is None
+    assert [entry["name"] for entry in told(pod.get("/list/odd"))] == ["?"]
+    for command in (r"printf '\377'", "echo '\ud800'", "\ud800"):
+        sent = json.dumps({"command": command})
+        assert "exit_code" in told(pod.post("/execute", content=sent)), command
 
 
 WRONG = [
