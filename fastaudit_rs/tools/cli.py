@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 from .. import Network, Policy, Recording, __version__
 from ..programs import (
@@ -36,7 +36,7 @@ from .options import (
     options_of,
     policy_of,
 )
-from .run_command import exit_status, wrong
+from .run_command import exit_on_signals, exit_status, wrong
 
 DESCRIPTION = "Run Python programs under a policy, from the shell."
 
@@ -179,16 +179,14 @@ def _learn(options: argparse.Namespace) -> int:
     try:
         before = _learned_before(output)
         program = prepare(options.kind, options.program)
-        # The program may change the directory. What it prints is kept apart from the policy.
-        file = _printed_apart() if output is None else open(output, "a", encoding="utf-8")
+        # What the program prints is kept apart from the policy.
+        target = _printed_apart() if output is None else _writable(output)
     except (OSError, ValueError) as error:
         return wrong(error)
     recording = (before or Policy()).observe()()
     status = _recorded(recording, program)
     learned = recording.suggest() if before is None else merged(before, recording)
-    with file:
-        if output is not None:
-            file.truncate(0)
+    with open(target, "w", encoding="utf-8") as file:
         if status:
             file.write(f"# Perhaps not all of it: the program ended with the status {status}.\n")
         if _had_workers(recording):
@@ -208,11 +206,24 @@ def _had_workers(recording: Recording) -> bool:
     return starts or not events.isdisjoint(("os.fork", "os.forkpty"))
 
 
-def _printed_apart() -> TextIO:
+def _printed_apart() -> str | int:
     """Return the standard output; what is printed goes to the standard error from now on."""
     kept = os.dup(1)
     os.dup2(2, 1)
-    return open(kept, "w", encoding="utf-8")
+    return kept
+
+
+def _writable(file: str) -> str:
+    """Return the path of a file to be written after the program, which may change the directory.
+
+    It is made then: a program that does not end here leaves no empty policy.
+    """
+    path = os.path.abspath(file)
+    was_there = os.path.lexists(path)
+    open(path, "a").close()
+    if not was_there:
+        os.remove(path)
+    return path
 
 
 def _learned_before(file: str | None) -> Policy | None:
@@ -232,7 +243,7 @@ def _trace(options: argparse.Namespace) -> int:
     try:
         policy = policy_of(options)
         program = prepare(options.kind, options.program)
-        page = None if options.html is None else open(options.html, "w", encoding="utf-8")
+        page = None if options.html is None else _writable(options.html)
     except (OSError, ValueError) as error:
         return wrong(error)
     command, here = shlex.join(sys.argv), os.getcwd()
@@ -251,18 +262,22 @@ def _trace(options: argparse.Namespace) -> int:
         sys.stdout.flush()
     (trace.write_all if options.all else trace.write_table)(told, sys.stderr)
     if page is not None:
-        with page:
-            page.write(trace.page(told))
+        with open(page, "w", encoding="utf-8") as file:
+            file.write(trace.page(told))
     return status
 
 
 def _recorded(recording: Recording, program: Callable[[], object]) -> int:
+    """Run a program to its end, by a signal too: what it did until then is recorded."""
     process = os.getpid()
+    exit_on_signals()
     with recording:
         try:
             status = exit_status(program)
         except SystemExit as end:
             status = status_of(end.code)
+        except KeyboardInterrupt:
+            status = BY_A_SIGNAL + signal.SIGINT
         if os.getpid() != process:
             # In a copy that the program made: the first process reports the recording.
             raise SystemExit(status)

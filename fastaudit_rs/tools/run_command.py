@@ -110,9 +110,14 @@ def exit_on_signals() -> None:
 
     It removes its directories then.
     """
+    process = os.getpid()
 
     def end(number: int, frame: object) -> None:
-        raise SystemExit(BY_A_SIGNAL + number)
+        if os.getpid() == process:
+            raise SystemExit(BY_A_SIGNAL + number)
+        # Code made a copy of this process, which ends as elsewhere.
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         # `nohup` has it ignore one.

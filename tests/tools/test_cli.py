@@ -231,6 +231,29 @@ class TestLearning:
         assert done.stdout.splitlines()[0] == told
         assert Policy.parse_toml(done.stdout).write == (os.path.abspath("a"),)
 
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_a_program_that_is_ended(self, command, number):
+        """As Ctrl-C and a supervisor do."""
+        code = f"import os, time; open('a', 'w'); os.kill(os.getpid(), {number}); time.sleep(60)"
+        done = command("learn", "-o", "p.toml", "-c", code)
+        assert (done.returncode, done.stderr) == (128 + number, "")
+        assert f"ended with the status {128 + number}." in Path("p.toml").read_text()
+        assert Policy.from_toml("p.toml").write == (os.path.abspath("a"),)
+
+    def test_a_copy_that_the_program_ends(self, command):
+        """Signals end it as they do without the command."""
+        code = (
+            "import os, time\nread, write = os.pipe()\nchild = os.fork()\n"
+            "if not child: os.write(write, b'x'); time.sleep(60)\n"
+            "os.read(read, 1); os.kill(child, 15); print(os.wait()[1])"
+        )
+        assert command("learn", "-o", "p.toml", "-c", code).stdout == "15\n"
+
+    def test_its_file_is_made_at_the_end(self, command):
+        """An empty one would be a policy that allows more."""
+        done = command("learn", "-o", "p.toml", "-c", "import os; os._exit(3)")
+        assert (done.returncode, os.listdir()) == (3, [])
+
     @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
     def test_workers(self, command, method):
         # The test's name is in the path of the server's socket, which holds 107 bytes.

@@ -152,6 +152,19 @@ socket.socket().bind(("127.0.0.1", 0))
         run("trace", "-c", f"import os; os.mkdir({places.out!r} + '/a')")
         assert Path(places.out, "a").is_dir()
 
+    @pytest.mark.parametrize("number", [2, 15])
+    def test_a_program_that_is_ended(self, run, number):
+        """As Ctrl-C and a supervisor do."""
+        code = f"import os, time; open('a', 'w'); os.kill(os.getpid(), {number}); time.sleep(60)"
+        done = run("trace", "--html", "page.html", "-c", code)
+        assert done.returncode == 128 + number and "Traceback" not in done.stderr
+        assert "would allow it" in done.stderr and Path("page.html").read_text()
+
+    def test_a_page_that_was_there(self, run):
+        Path("page.html").write_text("before")
+        assert run("trace", "--html", "page.html", "-c", "import os; os._exit(3)").returncode == 3
+        assert Path("page.html").read_text() == "before"
+
     def test_a_directory_that_is_gone(self, run):
         code = "import os; os.mkdir('a'); os.chdir('a'); os.rmdir('../a')"
         done = run("trace", "--all", "--html", "page.html", "-c", code)
