@@ -207,12 +207,11 @@ def policy_of(options: argparse.Namespace) -> Policy:
     """The policy of the options, which its hints name. Their directories are resolved now."""
     policy = DEFAULT if options.policy is None else Policy.from_toml(options.policy)
     for text in options.set:
-        field, _, value = text.partition("=")
-        field, value = field.strip(), value.strip()
-        if value.isidentifier() and value not in ("true", "false"):
-            # A word of text, whose quotes the shell took.
-            text = f'{field} = "{value}"'
-        policy = policy.replace(**{field: getattr(Policy.parse_toml(text), field)})
+        try:
+            policy = policy.replace(**_field(text))
+        except ValueError as error:
+            reason = str(error).removeprefix("the policy: ")
+            raise ValueError(f"--set {shlex.quote(text)}: {reason}") from None
     changes: dict[str, Any] = {"write": _places("write", policy.write, options.write)}
     if options.read:
         changes["read"] = _places("read", policy.read or (), options.read)
@@ -224,6 +223,22 @@ def policy_of(options: argparse.Namespace) -> Policy:
     if options.net or options.listen:
         changes["network"] = _network(policy.network, options.net, options.listen)
     return policy.replace(**changes)._told_in("options")
+
+
+def _field(text: str) -> dict[str, Any]:
+    """The field of a policy that is set, and its value."""
+    field, _, value = map(str.strip, text.partition("="))
+    if value.isidentifier() and value not in ("true", "false"):
+        # A word of text, whose quotes the shell took.
+        value = f'"{value}"'
+        text = f"{field} = {value}"
+    found = Policy.parse_toml(text)
+    if field.isidentifier():
+        return {field: getattr(found, field)}
+    whole, _, rest = field.partition(".")
+    if whole.isidentifier():
+        raise ValueError(f"write --set {shlex.quote(f'{whole}={{{rest}={value}}}')}")
+    raise ValueError("""write a field and its value, such as --set 'write=["out"]'""")
 
 
 def _places(option: str, allowed: tuple[str, ...] | None, paths: list[str]) -> list[str] | None:

@@ -91,6 +91,25 @@ class TestPermissions:
             module.policy_of(read(words))
 
     @pytest.mark.parametrize(
+        ("given", "told"),
+        [
+            ("network.max_connections=4", "write --set 'network={max_connections=4}'"),
+            ("network.lookup = true", "write --set 'network={lookup=true}'"),
+            ("[network]", "write a field and its value, such as --set 'write=[\"out\"]'"),
+            ("[network]\nlookup=true", "write a field and its value, such as "),
+            ("", "write a field and its value, such as "),
+            ("foo", "is not TOML: "),
+            ("foo=1", 'has the unknown key "foo"'),
+            ("write=3", "write must be "),
+        ],
+    )
+    def test_wrong_fields(self, given, told):
+        for surface in EACH:
+            with pytest.raises(ValueError) as wrong:
+                module.policy_of(read(f"--set {shlex.quote(given)}", surface))
+            assert str(wrong.value).startswith(f"--set {shlex.quote(given)}: {told}")
+
+    @pytest.mark.parametrize(
         ("words", "told"),
         [
             ("", "write nothing, reach no host and start no program"),
