@@ -138,10 +138,10 @@ def _read(run: GuardedRun, baseline: Path) -> None:
             run.accepted = read_baseline(baseline)
         elif run.mode == "record":
             check_baseline(baseline)
-    except FileNotFoundError as error:
-        raise pytest.UsageError(f"--audit-baseline: {error}; --audit=record writes it") from error
     except (OSError, ValueError) as error:
-        raise pytest.UsageError(f"--audit-baseline: {baseline}: {error}") from error
+        is_missing = run.mode == "raise" and isinstance(error, FileNotFoundError)
+        hint = "; --audit=record writes it" if is_missing else ""
+        raise pytest.UsageError(f"--audit-baseline: {baseline}: {error}{hint}") from error
 
 
 def _marked(item: pytest.Item, given: Given | None) -> Policy | Literal[False] | None:

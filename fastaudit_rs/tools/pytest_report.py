@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import AuditDenied
+from .._text import printable
 from .denials import in_one_line, object_of
 
 HEADER = """\
@@ -177,7 +178,7 @@ def _stable(denied: AuditDenied, places: list[tuple[str, str]]) -> str:
         text = re.sub(r"(?<![\w.-])" + re.escape(place) + r"(?=[/\s'\",:]|$)", name, text)
     for made_up, name in _MADE_UP:
         text = made_up.sub(name, text)
-    return " ".join(text.removeprefix("./").split())
+    return printable(" ".join(text.removeprefix("./").split()))
 
 
 def _signal(args: tuple[Any, ...]) -> str:
@@ -213,10 +214,9 @@ def read_baseline(file: Path) -> frozenset[str]:
 
 
 def check_baseline(file: Path) -> None:
-    if file.exists():
-        read_baseline(file)
-    elif not file.parent.is_dir():
-        raise NotADirectoryError(f"there is no directory {file.parent}")
+    """Raise `OSError` or `ValueError` if a baseline cannot be written, or is none."""
+    file.open("ab").close()
+    read_baseline(file)
 
 
 def write_baseline(file: Path, reached: Mapping[str, Iterable[str]]) -> int:
@@ -226,5 +226,6 @@ def write_baseline(file: Path, reached: Mapping[str, Iterable[str]]) -> int:
     entries = {own for own in before if not own.startswith(ran)}
     entries.update(*reached.values())
     text = HEADER + "".join(f"{own}\n" for own in sorted(entries))
-    file.write_text(text, encoding="utf-8")
+    # The old one stays if the text has no bytes.
+    file.write_bytes(text.encode())
     return len(entries)

@@ -279,9 +279,22 @@ def test_directories():
         result = run(OBJECTS, "--audit-baseline=base.txt", "--audit=raise")
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         result.stderr.fnmatch_lines(["*--audit-baseline*base.txt*--audit=record writes it"])
-        result = run(OBJECTS, "--audit-baseline=no/base.txt", "--audit=record")
+
+    @pytest.mark.parametrize("name", ["no/base.txt", "/proc/base.txt"])
+    def test_it_cannot_be_written(self, run, name):
+        result = run(OBJECTS, f"--audit-baseline={name}", "--audit=record")
         assert result.ret == pytest.ExitCode.USAGE_ERROR
-        result.stderr.fnmatch_lines(["*--audit-baseline*there is no directory*"])
+        told = f"*--audit-baseline: *{name}: *No such file or directory: *{name}'"
+        result.stderr.fnmatch_lines([told])
+
+    @pytest.mark.parametrize("options", [[], ["-n2"]])
+    def test_names_that_are_no_utf8(self, run, pytester, options):
+        code = "def test_it():\n    os.makedirs(os.fsencode(OUT) + b'/\\xff\\x1b', exist_ok=True)"
+        options = [*options, "--audit-baseline=base.txt"]
+        run(code, "--audit=record", *options, needs=["xdist"]).assert_outcomes(passed=1)
+        told = (pytester.path / "base.txt").read_text()
+        assert told.endswith(r"/\udcff\x1b" + "\n")
+        run(code, "--audit=raise", *options, needs=["xdist"]).assert_outcomes(passed=1)
 
     def test_a_recording_tells_of_it(self, run):
         result = run(OBJECTS, "--audit=record")
