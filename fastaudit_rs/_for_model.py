@@ -191,8 +191,9 @@ def part(name: str, text: str, max_chars: int) -> str:
 def clean(text: str, max_chars: int) -> str:
     """A text of the code's, fit for a model: readable, in valid Unicode, and not too long."""
     # Work for a text of the code's is bounded first: escapes may be most of it.
-    return _cut(valid(readable(_cut(text, ROOM * max_chars))), max_chars)
+    return cut(valid(readable(cut(text, ROOM * max_chars))), max_chars)
 
 
-def _cut(text: str, max_chars: int) -> str:
+def cut(text: str, max_chars: int) -> str:
+    """The text without its middle, if it is too long."""
     return text if len(text) <= max_chars else shortened(text, max_chars)

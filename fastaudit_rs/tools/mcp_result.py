@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from mcp.types import CallToolResult, ContentBlock, ImageContent, ResourceLink, TextContent
 from pydantic import BaseModel
 
-from .._for_model import clean
+from .._for_model import clean, cut
 from .._text import valid_data, written
 from ..results import Result, files_of
 from ..sessions.queued import for_models
@@ -87,14 +87,15 @@ def tool_result(ran: Result, max_chars: int, links: list[ResourceLink]) -> CallT
         "value": _value(ran.value, max_chars),
         "error": None if ran.error is None else asdict(ran.error),
         "ended_by": ran.killed_by,
-        "denials": [denied.to_dict() for denied in ran.violations[:LISTED]],
-        "requests": list(map(asdict, ran.requests[:LISTED])),
+        "denials": _short([denied.to_dict() for denied in ran.violations[:LISTED]], max_chars),
+        "requests": _short(list(map(asdict, ran.requests[:LISTED])), max_chars),
         "changed": files_of(ran),
         "restarted": ran.restarted is not None,
         "seconds": round(ran.duration, 3),
     }
     if ran.error is not None:
-        told["error"]["message"] = clean(ran.error.message, max_chars)
+        for name in ("kind", "message"):
+            told["error"][name] = clean(told["error"][name], max_chars)
     found = ran.content_for_model(max_chars)
     content = [text_block(found.text)]
     for image in found.images:
@@ -114,6 +115,15 @@ def refused(text: str) -> CallToolResult:
 
 def text_block(text: str) -> ContentBlock:
     return TextContent(type="text", text=valid_data(text))
+
+
+def _short(told: list[dict[str, Any]], max_chars: int) -> list[dict[str, Any]]:
+    """Data whose texts share the room of one: code can be denied 50 commands of 100 KB."""
+    room = max(1, max_chars // max(1, len(told)))
+    return [
+        {name: cut(each, room) if isinstance(each, str) else each for name, each in one.items()}
+        for one in told
+    ]
 
 
 def _value(value: object, max_chars: int) -> Any:

@@ -415,6 +415,27 @@ def test_a_flood_of_denials_and_files_stays_short(opens):
     assert len(texts(result)[0]) < 21_000
 
 
+def test_long_texts_of_denials_and_errors_stay_short(opens):
+    code = """
+        import os
+        for number in range(60):
+            try: open('/srv/' + 'd/' * 20_000, 'w')
+            except OSError: pass
+            try: os.system('z' * 100_000)
+            except OSError: pass
+        raise type('E' * 100_000, (Exception,), {})
+    """
+
+    async def conversation(client, run):
+        return await run(textwrap.dedent(code)), await run("os.system('z' * 1_000)")
+
+    many, one = talk(opens, conversation)
+    assert len(told(many)["denials"]) == 50 and len(str(told(many))) < 100_000
+    assert "characters left out" in told(many)["error"]["kind"]
+    assert "characters left out" in told(many)["denials"][0]["path"]
+    assert told(one)["denials"][0]["command"] == "z" * 1_000
+
+
 def test_resources_of_the_host_are_beside(tmp_path):
     made = server(lambda: Policy(write=[str(tmp_path)]).session(directory=tmp_path))
 
