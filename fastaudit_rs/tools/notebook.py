@@ -43,9 +43,9 @@ from .options import (
     completions,
     line_of,
     magic_parser,
-    options_of,
     policy_of,
     words_of,
+    would_allow,
 )
 from .sandbox_cells import SandboxMagics
 from .summary import summary_of, touched_of
@@ -176,11 +176,9 @@ class Cell:
             display({"text/plain": text, "text/html": page}, raw=True)
             if rest:
                 print(rest)
-            options = options_of(recording, permissions.options)
-            if recording.never_allowed:
-                print(f"Nothing would allow {', '.join(recording.never_allowed)}")
-            elif options is not None:
-                print(f"{permissions.words} {options} would allow it")
+            needed = would_allow(recording, permissions.options, permissions.words)
+            if needed is not None:
+                print(needed)
 
 
 class Piece(NamedTuple):

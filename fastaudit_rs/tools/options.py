@@ -382,6 +382,14 @@ def needed_for(verdict: str, event: str) -> str:
     return next((option.names for option in TABLE if option.adds_to == field), verdict)
 
 
+def would_allow(recording: Recording, given: argparse.Namespace, line: str) -> str | None:
+    """Say what would allow a recording, after these words of a line; ``None`` if it is allowed."""
+    if recording.never_allowed:
+        return f"Nothing would allow {', '.join(recording.never_allowed)}"
+    options = options_of(recording, given)
+    return None if options is None else f"{line} {options} would allow it"
+
+
 def options_of(recording: Recording, given: argparse.Namespace) -> str | None:
     """Return the options that would allow a recording; ``None`` if these do, or if none can.
 

@@ -37,8 +37,8 @@ class Trace:
     touched: list[Touched]
     #: The number of operations that were not kept.
     dropped: int
-    #: The options of the command that would have allowed it.
-    options: str | None
+    #: What would have allowed it, in words.
+    needed: str | None
 
 
 def read(lines: Iterable[str], recording: Recording, begun: float, here: str) -> list[Touched]:
@@ -105,8 +105,8 @@ def write_all(trace: Trace, to: TextIO) -> None:
 def _write_end(trace: Trace, to: TextIO) -> None:
     if trace.dropped:
         print(f"and {trace.dropped} more that were not kept", file=to)
-    if trace.options is not None:
-        print(f"fastaudit-rs run {trace.options} would allow it", file=to)
+    if trace.needed is not None:
+        print(trace.needed, file=to)
 
 
 def _row(touched: Touched) -> tuple[str, str, str, str, str, str]:
@@ -123,11 +123,7 @@ def _row(touched: Touched) -> tuple[str, str, str, str, str, str]:
 def page(trace: Trace) -> str:
     """Return a page of HTML that needs nothing else."""
     denied = sum(not touched.is_allowed for touched in trace.touched)
-    needed = (
-        f"<p>To allow what is red: <code>fastaudit-rs run {html.escape(trace.options)}</code></p>"
-        if trace.options is not None
-        else ""
-    )
+    needed = "" if trace.needed is None else f"<p>{html.escape(trace.needed)}</p>"
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         colour=COLOUR,
         command=html.escape(trace.command),

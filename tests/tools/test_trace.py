@@ -129,6 +129,13 @@ class TestTable:
         assert run(*options[1:], "-c", PROGRAM).returncode == 0
         assert run("run", *options[4:], "-c", PROGRAM).returncode == 77
 
+    def test_what_nothing_would_allow(self, run):
+        code = "import os; open('a', 'w').close(); os.chroot('/')"
+        done = run("trace", "--html", "page.html", "-c", code)
+        assert done.stderr.splitlines()[-1] == "Nothing would allow os.chroot"
+        assert "Nothing would allow os.chroot" in Path("page.html").read_text()
+        assert "fastaudit-rs run" not in done.stderr + Path("page.html").read_text()
+
     def test_threads_and_servers(self, run):
         program = """
 import socket, threading
@@ -158,7 +165,7 @@ socket.socket().bind(("127.0.0.1", 0))
         code = f"import os, time; open('a', 'w'); os.kill(os.getpid(), {number}); time.sleep(60)"
         done = run("trace", "--html", "page.html", "-c", code)
         assert done.returncode == 128 + number and "Traceback" not in done.stderr
-        assert "would allow it" in done.stderr and Path("page.html").read_text()
+        assert "--write  write" in done.stderr and Path("page.html").read_text()
 
     def test_a_page_that_was_there(self, run):
         Path("page.html").write_text("before")
