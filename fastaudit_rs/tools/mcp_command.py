@@ -86,9 +86,9 @@ def _opens(
 
     if options.sessions < 1:
         raise ValueError(f"--sessions takes a number from 1, not {options.sessions}")
-    directory = options.directory
+    directory = options.directory and os.path.expanduser(options.directory)
     for path in options.read:
-        if path != ANY and not os.path.exists(path):
+        if path != ANY and not os.path.exists(os.path.expanduser(path)):
             raise ValueError(f"--read {path}: there is no such file or directory")
     if not options.sandbox:
         policy, limits = policy_of(options), limits_of(options)

@@ -205,7 +205,8 @@ def hinted(parser: argparse.ArgumentParser, message: str) -> str:
 
 def policy_of(options: argparse.Namespace) -> Policy:
     """The policy of the options, which its hints name. Their directories are resolved now."""
-    policy = DEFAULT if options.policy is None else Policy.from_toml(options.policy)
+    file = options.policy and os.path.expanduser(options.policy)
+    policy = DEFAULT if file is None else Policy.from_toml(file)
     for text in options.set:
         try:
             policy = policy.replace(**_field(text))

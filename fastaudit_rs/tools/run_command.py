@@ -54,6 +54,7 @@ prepare({kind!r}, {program!r}, {source!r})()
 
 def run(options: argparse.Namespace) -> int:
     if options.tmp is not None:
+        options.tmp = os.path.expanduser(options.tmp)
         options.write = [*options.write, options.tmp]
     try:
         if options.tmp is not None and not os.path.isdir(options.tmp):

@@ -87,6 +87,11 @@ class TestTemporaryFiles:
         assert done.returncode == 77
         assert "kept" in os.listdir(places.out) and os.listdir() == []
 
+    def test_the_home_directory(self, command, places, monkeypatch):
+        monkeypatch.setenv("HOME", places.out)
+        done = command("--tmp", "~", "-c", "import tempfile; print(tempfile.mkdtemp())")
+        assert done.stdout.startswith(places.out + "/"), done.stderr
+
     def test_there_is_none(self, command):
         done = command("--tmp", "none", "-c", "print('ran')")
         assert (done.returncode, done.stdout) == (2, "")

@@ -142,6 +142,15 @@ class TestStdio:
         assert denied["denials"][0]["path"] == f"{places.out}/data"
         assert Path(places.ok, "report").read_text() == "7"
 
+    def test_the_home_directory(self, talk, places, environment):
+        """No shell expands what a configuration says."""
+        environment["HOME"] = places.ok
+        Path(places.ok, "policy.toml").touch()
+        options = ["--read", "~", "--write", "~", "--directory", "~", "--policy", "~/policy.toml"]
+        code = "import os; os.getcwd()"
+        found = talk(lambda client: ask(client, code), "--no-sandbox", *options)
+        assert found["value"] == places.ok
+
     def test_its_options(self, talk, places):
         async def talks(client):
             wrote = await ask(client, "open('a', 'w').write('x')")
