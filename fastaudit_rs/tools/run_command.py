@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from .. import AuditDenied, Policy
 from ..programs import (
@@ -374,11 +374,17 @@ def _approvable(options: argparse.Namespace) -> Policy | None:
     return Policy.from_toml(options.approvable)
 
 
+def _show_text(text: str, stream: TextIO) -> None:
+    """Show output of the program, with escapes for characters that the stream cannot have."""
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
 def _show_result(result: "Result", limits: "Limits") -> int:
     with contextlib.suppress(BrokenPipeError):
-        sys.stdout.write(result.stdout)
+        _show_text(result.stdout, sys.stdout)
         sys.stdout.flush()
-    sys.stderr.write(result.stderr)
+    _show_text(result.stderr, sys.stderr)
     _tell([denied for denied in result.violations if denied.message not in result.stderr])
     if result.timed_out and limits.wall_seconds is not None:
         _tell_of_timeout(limits.wall_seconds)

@@ -94,6 +94,13 @@ class TestThere:
         assert done.returncode == 137
         assert done.stderr == "fastaudit-rs: ended by the limit on memory\n"
 
+    def test_streams_that_lack_a_character(self, command, monkeypatch):
+        """As those of a service or of cron."""
+        monkeypatch.setenv("PYTHONIOENCODING", "ascii:strict")
+        code = "import sys; print('ä'); print('ö', file=sys.stderr); raise SystemExit(3)"
+        done = command("-c", code)
+        assert (done.returncode, done.stdout, done.stderr) == (3, "\\xe4\n", "\\xf6\n")
+
     def test_a_script_that_is_not_there(self, command):
         done = command("missing.py")
         assert done.returncode == 2
