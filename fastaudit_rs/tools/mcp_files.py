@@ -46,7 +46,9 @@ class ChangedFiles:
         return links
 
     def listed(self) -> list[Resource]:
-        return [Resource(**_fields(name, size)) for name, size in reversed(self._names.items())]
+        # A copy at once: a call that ends meanwhile notes its files in another thread.
+        noted = [*self._names.items()]
+        return [Resource(**_fields(name, size)) for name, size in reversed(noted)]
 
     def read(self, session: Session, uri: str) -> ReadResourceResult | None:
         """Read a file; ``None`` if there is none that a step has changed."""

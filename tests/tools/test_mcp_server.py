@@ -14,6 +14,7 @@ mcp = pytest.importorskip("mcp")
 from egress_servers import served  # noqa: E402
 
 from fastaudit_rs import Limits, Network, Policy, Sandbox  # noqa: E402
+from fastaudit_rs.tools import mcp_files  # noqa: E402
 from fastaudit_rs.tools.mcp_server import server  # noqa: E402
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 8
@@ -352,6 +353,18 @@ def test_files_that_the_code_made_are_resources(opens):
     assert [one.uri for one in listed] == [link.uri for link in reversed(links)]
     assert (read[0].text, read[0].mime_type) == ("a,b", "text/csv")
     assert base64.b64decode(read[1].blob) == b"\xff\0"
+
+
+def test_files_are_listed_while_a_call_notes_others(tmp_path, monkeypatch):
+    files, notes = mcp_files.ChangedFiles(), []
+    monkeypatch.setattr(mcp_files, "_kind", lambda name: notes.pop()() if notes else None)
+    with Policy(write=[str(tmp_path)]).session(directory=tmp_path) as session:
+        files.note(session, session.run("for name in 'ab': open(name, 'w').close()"))
+        ran = session.run("open('c', 'w').close()")
+        # As a call does that ends in another thread just then.
+        notes.append(lambda: files.note(session, ran) and None)
+        assert [one.name for one in files.listed()] == ["b", "a"]
+        assert [one.name for one in files.listed()] == ["c", "b", "a"]
 
 
 def test_what_a_link_leads_to_is_no_resource(opens, tmp_path):
