@@ -1,6 +1,7 @@
 """The HTTP servers of the command: where they listen, and whose requests they take."""
 
 import asyncio
+import logging
 import signal
 import socket
 import sys
@@ -62,6 +63,12 @@ def serve(app: Any, listening: socket.socket, path: str, threads: int) -> None:
                 )
             await super().startup(sockets)
             print(f"fastaudit-rs: serving at {place}", file=sys.stderr, flush=True)
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            # Calls that run are cancelled, which these would tell as errors.
+            for name in ("uvicorn.error", "mcp"):
+                logging.getLogger(name).setLevel(logging.CRITICAL)
+            await super().shutdown(sockets)
 
     with listening:
         config = uvicorn.Config(

@@ -336,7 +336,10 @@ def test_a_supervisor_ends_it(tmp_path, command, number):
         else:
             url = re.search(r"http://\S+", process.stderr.readline())[0]
             if command[0] == "serve":
-                httpx.post(f"{url}/sessions/a", json={"code": "open('a', 'w')"}, timeout=60)
+                step = {"code": "open('a', 'w').close(); import time; time.sleep(60)"}
+                threads = stack.enter_context(ThreadPoolExecutor())
+                threads.submit(httpx.post, f"{url}/sessions/a", json=step, timeout=60)
+                until(lambda: httpx.get(f"{url}/exists/a").json()["exists"])
         process.send_signal(number)
         _, errors = process.communicate(timeout=20)
         assert (process.returncode, errors) in [(128 + number, ""), (128 + signal.SIGTERM, "")]
