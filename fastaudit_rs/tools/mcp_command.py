@@ -54,7 +54,8 @@ def run(options: argparse.Namespace) -> int:
         else:
             mcp_server.serve_http(made, *address, options.sessions)
     except OSError as error:
-        return wrong(f"--http {options.http}: {error.strerror or error}")
+        head = "" if address is None else f"--http {options.http}: "
+        return wrong(f"{head}{error.strerror or error}")
     except KeyboardInterrupt:
         return BY_A_SIGNAL + signal.SIGINT
     return 0

@@ -352,7 +352,18 @@ async def _stdio(server: MCPServer[Any]) -> None:
 
     for number in ENDING:
         loop.add_signal_handler(number, end, number)
-    await server.run_stdio_async()
+    try:
+        await server.run_stdio_async()
+    except Exception as error:
+        if not _is_of_pipe(error):
+            raise
+        await _end(signal.SIGPIPE)
+
+
+def _is_of_pipe(error: Exception) -> bool:
+    """Tell whether the client closed standard output, as an error or a group of them says."""
+    errors = getattr(error, "exceptions", None)
+    return isinstance(error, BrokenPipeError) if errors is None else all(map(_is_of_pipe, errors))
 
 
 async def _end(number: int) -> None:

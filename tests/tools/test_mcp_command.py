@@ -94,6 +94,36 @@ async def conversation(client, out):
     assert (await ask(client, "'x' in dir()"))["value"] is False
 
 
+@contextlib.contextmanager
+def calling(options, environment, code):
+    """A server on standard input and output, and a call that runs there."""
+    hello = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
+    call = {"name": "run_python", "arguments": {"code": code}}
+    sent = [
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": call},
+    ]
+    with subprocess.Popen(
+        [*COMMAND, *options],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        for message in sent:
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+            process.stdin.flush()
+            if message.get("id") == 1:
+                assert json.loads(process.stdout.readline())["id"] == 1
+        yield process
+
+
 @pytest.mark.slow
 class TestStdio:
     @pytest.fixture
@@ -167,41 +197,20 @@ class TestStdio:
 
     def test_signals_end_it(self, mcp, place, environment):
         number = signal.SIGINT if place else signal.SIGTERM
-        message = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "initialize",
-            "params": {
-                "protocolVersion": "2025-06-18",
-                "capabilities": {},
-                "clientInfo": {"name": "test", "version": "1"},
-            },
-        }
-        call = {
-            "jsonrpc": "2.0",
-            "id": 2,
-            "method": "tools/call",
-            "params": {"name": "run_python", "arguments": {"code": "while True: pass"}},
-        }
-        ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        with subprocess.Popen(
-            [*COMMAND, *place],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        ) as process:
-            process.stdin.write(json.dumps(message) + "\n")
-            process.stdin.flush()
-            assert json.loads(process.stdout.readline())["id"] == 1
-            for sent in (ready, call):
-                process.stdin.write(json.dumps(sent) + "\n")
-            process.stdin.flush()
+        with calling(place, environment, "while True: pass") as process:
             time.sleep(0.5)
             process.send_signal(number)
             assert process.wait(10) == 128 + number
             assert "Traceback" not in process.stderr.read()
+        assert left(environment) == []
+
+    def test_a_client_that_leaves(self, mcp, place, environment):
+        """Before its answer, as an application that is closed: there is no traceback."""
+        with calling(place, environment, "import time; time.sleep(0.5)") as process:
+            process.stdout.close()
+            process.stdin.close()
+            assert process.stderr.read() == ""
+            assert process.wait(10) == 128 + signal.SIGPIPE
         assert left(environment) == []
 
 
