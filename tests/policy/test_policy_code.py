@@ -18,7 +18,7 @@ def run(tmp_path):
     rule by which a call of it is denied.
     """
 
-    def run(code, monitor_calls=False, before="", **fields):
+    def run(code, monitor_calls=False, before="", after="", **fields):
         program = f"""
 import os, sys
 from fastaudit_rs import AuditDenied, Policy
@@ -32,6 +32,7 @@ def denied(function, *args, **options):
 {before}
 with Policy(**{fields!r}).guard(monitor_calls={monitor_calls})() as guard:
     exec({textwrap.dedent(code)!r})
+{after}
 """
         environment = {**os.environ, "PYTHONPATH": ""}
         return programs.printed(program, cwd=tmp_path, env=environment).split()
@@ -100,6 +101,21 @@ learned = recording.suggest()
 print("wave" in learned.imports, learned.import_allow)
 """
         assert run("", before=before) == ["True", "()"]
+
+    def test_the_host_finds_its_modules_after_the_guard(self, run, tmp_path):
+        """What the import system could not list it would take for empty from then on."""
+        (tmp_path / "own.py").write_text("")
+        program = """
+        sys.path_importer_cache.clear()
+        try:
+            import own
+        except AuditDenied as error:
+            print(error.event)
+        """
+        before = "sys.path.insert(0, os.getcwd())"
+        after = "import own; print(own.__name__)"
+        assert run(program, before=before, after=after, read=["/nowhere"]) == ["open", "own"]
+        assert run("print(denied(os.listdir, os.getcwd()))", read=["/nowhere"]) == ["read"]
 
     def test_what_a_function_imports_when_it_is_called(self, run):
         """Also a standard library function, which is not what the guarded code chose."""

@@ -57,6 +57,7 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
         {
             return Ok(true);
         }
+        b"os.listdir" if unchanging::finds_modules(event, reason)? => return Ok(true),
         // Since 3.14 each call of a function of a library tells of itself.
         b"ctypes.call_function" if cfg!(Py_3_14) && event.config.policy().calls_all_native() => {
             return Ok(true);

@@ -3,6 +3,10 @@
 //! source of text. And those that change a copy of the process alone, or fail without a guard too, and
 //! signals to processes that were started under the guard.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use pyo3::exceptions::{PyFileNotFoundError, PyProcessLookupError};
 use pyo3::prelude::*;
 use pyo3::types::{PyFrozenSet, PyInt, PyList, PySet, PyString, PyTuple};
@@ -15,6 +19,7 @@ use crate::policy::commands::{self, own_path};
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Name};
 use crate::policy::judge::{Arguments, Named, PathLikes, Reason};
+use crate::python::callees::distributions;
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::{ffi as raw, process};
 use crate::python::guard::copies;
@@ -112,6 +117,21 @@ pub fn is_source_of_text(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool
         may_be_sought && last.starts_with(b"<") && last.ends_with(b">")
     };
     Ok(leads_to_file(event, None, is_source)? == Some(false))
+}
+
+/// Returns whether the import system lists a directory of the host's `sys.path`. Denied, it would
+/// take the directory for an empty one from then on, and the host would find no module there.
+pub fn finds_modules(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
+    if !matches!(reason, Reason::Path(0, Why::Unreadable)) {
+        return Ok(false);
+    }
+    let name = decode::name_at(event.args, 0, false, PathLikes::AskedLater)?;
+    let Name::Path(name) = name.name() else {
+        return Ok(false);
+    };
+    let directory = Path::new(OsStr::from_bytes(name));
+    Ok(imports::is_listing(event.args.py())
+        && distributions::imported_from().iter().any(|own| own == directory))
 }
 
 /// Returns whether a terminal is to be opened whose other end this process has: what is written to

@@ -23,6 +23,8 @@ struct ImportSystem {
     find_and_load: Py<PyAny>,
     /// The code of the function by which the import system calls others.
     calls: Py<PyAny>,
+    /// The code by which a finder lists its directory.
+    fill_cache: Py<PyAny>,
     /// The native functions that run the code of an extension module.
     run_extensions: [Py<PyAny>; 2],
     locks: Py<PyDict>,
@@ -77,12 +79,14 @@ pub fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
 pub fn know_import_system(py: Python<'_>) -> PyResult<()> {
     if SYSTEM.get().is_none() {
         let system = calling::import(py, "_frozen_importlib")?;
+        let finder = calling::import(py, "_frozen_importlib_external")?.attr("FileFinder")?;
         let native = calling::import(py, "_imp")?;
         let code = |name| PyResult::Ok(system.attr(name)?.attr("__code__")?.unbind());
         loads::prepare(py)?;
         let _ = SYSTEM.set(ImportSystem {
             find_and_load: code("_find_and_load")?,
             calls: code("_call_with_frames_removed")?,
+            fill_cache: finder.attr("_fill_cache")?.attr("__code__")?.unbind(),
             run_extensions: [
                 native.attr("create_dynamic")?.unbind(),
                 native.attr("exec_dynamic")?.unbind(),
@@ -149,6 +153,14 @@ pub fn module_being_loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyString
         }
     }
     Ok(None)
+}
+
+/// Returns whether a finder lists its directory.
+pub fn is_listing(py: Python<'_>) -> bool {
+    let innermost = stack::frames(py).next();
+    SYSTEM.get().is_some_and(|system| {
+        innermost.is_some_and(|frame| frames::code(&frame).is(&system.fill_cache))
+    })
 }
 
 /// Code of installed modules alone runs since an import, and none of a guest.
