@@ -43,12 +43,12 @@ impl FirstLine {
     /// Notes the facts. `count` is the number of arguments that are shown, if they are.
     pub fn of(config: &AuditCfg, py: Python<'_>, reason: Reason, count: usize) -> Self {
         let writable = named(config, config.oks(py));
-        let readable = named(config, config.readable(py));
+        let readable = || named(config, config.readable(py));
         let line = Line::of(
             reason,
             // fastaudit writes the empty tuple, and so does `mk_audit`.
             || !(config.is_of_policy() && writable.is_empty()),
-            || !readable.is_empty(),
+            || !readable().is_empty(),
         );
         Self {
             line,
@@ -59,7 +59,7 @@ impl FirstLine {
             count,
             roots: line.roots().map(|roots| match roots {
                 NamedRoots::Write => writable.unbind(),
-                NamedRoots::Read => readable.unbind(),
+                NamedRoots::Read => readable().unbind(),
             }),
             is_of_policy: config.is_of_policy(),
             max_bytes: config.policy().rest().max_bytes,
