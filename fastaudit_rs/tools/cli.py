@@ -33,8 +33,8 @@ from .options import (
     TRACE,
     add_options,
     hinted,
+    options_of,
     policy_of,
-    would_allow,
 )
 from .run_command import exit_on_signals, exit_status, wrong
 
@@ -255,8 +255,8 @@ def _trace(options: argparse.Namespace) -> int:
         seconds = time.time() - begun
         with open(log, encoding="utf-8") as lines:
             touched = trace.read(lines, recording, begun, here)
-    needed = would_allow(recording, options, "fastaudit-rs run")
-    told = trace.Trace(command, status, seconds, touched, recording.dropped, needed)
+    needed = options_of(recording, options), recording.never_allowed
+    told = trace.Trace(command, status, seconds, touched, recording.dropped, *needed)
     # The program's own output comes first, where both go to the same place.
     with contextlib.suppress(AttributeError, OSError, ValueError):
         sys.stdout.flush()

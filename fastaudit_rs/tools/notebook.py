@@ -43,6 +43,7 @@ from .options import (
     completions,
     line_of,
     magic_parser,
+    options_of,
     policy_of,
     words_of,
     would_allow,
@@ -176,7 +177,8 @@ class Cell:
             display({"text/plain": text, "text/html": page}, raw=True)
             if rest:
                 print(rest)
-            needed = would_allow(recording, permissions.options, permissions.words)
+            options = options_of(recording, permissions.options)
+            needed = would_allow(recording.never_allowed, options, permissions.words)
             if needed is not None:
                 print(needed)
 

@@ -9,7 +9,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from .. import Network, Policy, Recording
@@ -383,11 +383,10 @@ def needed_for(verdict: str, event: str) -> str:
     return next((option.names for option in TABLE if option.adds_to == field), verdict)
 
 
-def would_allow(recording: Recording, given: argparse.Namespace, line: str) -> str | None:
+def would_allow(never: Sequence[str], options: str | None, line: str) -> str | None:
     """Say what would allow a recording, after these words of a line; ``None`` if it is allowed."""
-    if recording.never_allowed:
-        return f"Nothing would allow {', '.join(recording.never_allowed)}"
-    options = options_of(recording, given)
+    if never:
+        return f"Nothing would allow {', '.join(never)}"
     return None if options is None else f"{line} {options} would allow it"
 
 

@@ -4,7 +4,7 @@ import html
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -14,6 +14,7 @@ from .. import Recording, __version__
 from .._text import red
 from ..timeline import milliseconds
 from .denials import COLOUR
+from .options import would_allow
 from .summary import Touched, summary_of, touched_of
 
 TEMPLATE = Path(__file__).with_name("trace.html")
@@ -37,8 +38,10 @@ class Trace:
     touched: list[Touched]
     #: The number of operations that were not kept.
     dropped: int
-    #: What would have allowed it, in words.
-    needed: str | None
+    #: The options of the command that would have allowed it.
+    options: str | None
+    #: The events that no options allow.
+    never: Sequence[str] = ()
 
 
 def read(lines: Iterable[str], recording: Recording, begun: float, here: str) -> list[Touched]:
@@ -105,8 +108,9 @@ def write_all(trace: Trace, to: TextIO) -> None:
 def _write_end(trace: Trace, to: TextIO) -> None:
     if trace.dropped:
         print(f"and {trace.dropped} more that were not kept", file=to)
-    if trace.needed is not None:
-        print(trace.needed, file=to)
+    needed = would_allow(trace.never, trace.options, "fastaudit-rs run")
+    if needed is not None:
+        print(needed, file=to)
 
 
 def _row(touched: Touched) -> tuple[str, str, str, str, str, str]:
@@ -123,7 +127,12 @@ def _row(touched: Touched) -> tuple[str, str, str, str, str, str]:
 def page(trace: Trace) -> str:
     """Return a page of HTML that needs nothing else."""
     denied = sum(not touched.is_allowed for touched in trace.touched)
-    needed = "" if trace.needed is None else f"<p>{html.escape(trace.needed)}</p>"
+    needed = ""
+    if trace.never:
+        needed = f"<p>{html.escape(would_allow(trace.never, None, '') or '')}</p>"
+    elif trace.options is not None:
+        options = html.escape(trace.options)
+        needed = f"<p>To allow what is red: <code>fastaudit-rs run {options}</code></p>"
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         colour=COLOUR,
         command=html.escape(trace.command),
