@@ -143,7 +143,8 @@ class TestInherit:
         named = f"{__name__}.{work.__qualname__}"
         assert told == {named, "threading.Thread._bootstrap"}
 
-    def test_a_recording_stops_no_thread_for_a_name(self):
+    @pytest.mark.parametrize("way", ["guard", "observe"])
+    def test_a_method_of_an_object_with_odd_attributes(self, way):
         class Odd:
             def __getattr__(self, name):
                 raise ZeroDivisionError(name)
@@ -152,7 +153,7 @@ class TestInherit:
                 done.set()
 
         done = threading.Event()
-        with Policy().observe(monitor_calls=False)():
+        with getattr(Policy(threads="inherit"), way)(monitor_calls=False)():
             _thread.start_new_thread(Odd().work, ())
             assert done.wait(10)
 

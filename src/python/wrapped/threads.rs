@@ -130,7 +130,7 @@ pub fn named<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
     let carried = carried_by(&function);
     let function = carried.map_or(function, |carried| carried.get().function.bind(py).clone());
     // What has no name that can be read starts all the same.
-    let target = of_thread(&function, intern!(py, "_target")).ok().flatten();
+    let target = of_thread(&function, intern!(py, "_target"));
     let target = target.filter(|target| !target.is_none()).unwrap_or(function);
     let Ok(Some(name)) = callee::qualified_name(&target) else {
         return Ok(args.clone());
@@ -139,15 +139,14 @@ pub fn named<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
     PyTuple::new(py, std::iter::once(name.full()?.into_any()).chain(rest).collect::<Vec<_>>())
 }
 
-/// An attribute of the thread whose method the function is.
+/// An attribute of the thread whose method the function is. It may be a method of anything else, which
+/// has none, or whose own code raises an error for it.
 fn of_thread<'py>(
     function: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    match calling::getattr_opt(function, intern!(function.py(), "__self__"))? {
-        Some(thread) => calling::getattr_opt(&thread, name),
-        None => Ok(None),
-    }
+) -> Option<Bound<'py, PyAny>> {
+    let thread = calling::getattr_opt(function, intern!(function.py(), "__self__"));
+    calling::getattr_opt(&thread.ok()??, name).ok()?
 }
 
 const OF_EVENT_LOOP: &str = "asyncio_";
@@ -158,7 +157,7 @@ const EVENT_LOOPS: &str = "asyncio.base_events";
 /// which its look-ups of hosts and `asyncio.to_thread` need, or of one that ends it.
 pub fn is_of_event_loop(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = function.py();
-    let Some(name) = of_thread(function, intern!(py, "_name"))? else {
+    let Some(name) = of_thread(function, intern!(py, "_name")) else {
         return Ok(false);
     };
     let name = name.cast::<PyString>();
@@ -192,7 +191,7 @@ fn enter_context_of_thread(
     if !cfg!(Py_3_14) {
         return Ok(());
     }
-    let Some(context) = of_thread(function, intern!(py, "_context"))? else {
+    let Some(context) = of_thread(function, intern!(py, "_context")) else {
         return Ok(());
     };
     match active {
@@ -336,7 +335,7 @@ const FEEDER: (&str, &str) = ("multiprocessing.queues", "_feed");
 /// Returns whether the function is that of the thread of a queue between processes, which only
 /// sends the queue's items. Without it, whoever waits for an item waits for ever.
 fn is_feeder_of_queue(function: &Bound<'_, PyAny>) -> PyResult<bool> {
-    match of_thread(function, intern!(function.py(), "_target"))? {
+    match of_thread(function, intern!(function.py(), "_target")) {
         Some(target) => is_function_of(&target, FEEDER.0, FEEDER.1),
         None => Ok(false),
     }
