@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
-use pyo3::types::{PyModule, PyString, PyTuple, PyType, PyWeakrefMethods, PyWeakrefProxy};
+use pyo3::types::{PyModule, PyString, PyTuple, PyType, PyWeakrefMethods};
 
 use crate::python::callees::callee_cache as cache;
 use crate::python::cpython::calling::Calling;
@@ -16,8 +16,6 @@ const MAX_WRAPPERS: usize = 32;
 /// Called before any callee is looked at: an import under a guard would be judged.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     layout::prepare(py)?;
-    // PyO3 imports the module of this class as it is first asked for.
-    let _ = py.None().bind(py).cast::<PyWeakrefProxy>();
     StandardLibrary::get(py).map(|_| ())
 }
 
@@ -137,7 +135,7 @@ fn stands_for<'py>(known: &StandardLibrary, callee: &Bound<'py, PyAny>) -> PyRes
     if ty.is(&known.generic_alias) {
         return callee.attr(intern!(py, "__origin__")).map(Step::Of);
     }
-    if let Ok(proxy) = callee.cast::<PyWeakrefProxy>() {
+    if let Some(proxy) = objects::weak_proxy(callee) {
         return Ok(proxy.upgrade().map_or(Step::Itself, Step::Of));
     }
     // An instance: calling it calls the `__call__` of its class.

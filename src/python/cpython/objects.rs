@@ -9,7 +9,7 @@ use pyo3::exceptions::PyBaseException;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
-use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple, PyType, PyWeakrefProxy};
 
 use crate::python::cpython::collector;
 
@@ -41,6 +41,18 @@ pub fn own_attributes<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDi
         drop(PyErr::take(py));
     }
     dict?.cast_into().ok()
+}
+
+/// The object as a weak proxy, if it is one. PyO3's own check imports a module the first time, under a
+/// lock that a copy of the process, made meanwhile, would wait for without end.
+pub fn weak_proxy<'a, 'py>(
+    object: &'a Bound<'py, PyAny>,
+) -> Option<&'a Bound<'py, PyWeakrefProxy>> {
+    // SAFETY: the object is alive, and its type is what the check says.
+    unsafe {
+        (ffi::PyWeakref_CheckProxy(object.as_ptr()) != 0)
+            .then(|| object.cast_unchecked::<PyWeakrefProxy>())
+    }
 }
 
 /// Returns the module of this name, if it is imported: the entry of `sys.modules`, or of a
