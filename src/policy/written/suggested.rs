@@ -142,7 +142,10 @@ fn network(needs: &BTreeSet<Need>) -> NetworkUse {
             Need::OtherNetwork => return NetworkUse::All(true),
             Need::Connect(host, port) => {
                 rules.lookup |= !HostRules::is_address(host);
-                let is_at_a_port = |need: &Need| matches!(need, Need::Connect(other, port) if other == host && *port != 0);
+                let is_at_a_port = |need: &Need| match need {
+                    Need::Connect(other, port) => other == host && *port != 0,
+                    _ => false,
+                };
                 // A name is looked up without a port, and reached at one.
                 if *port != 0 || !needs.iter().any(is_at_a_port) {
                     hosts.extend(need.entry());
