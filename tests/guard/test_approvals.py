@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib
 import os
 import shutil
 import socket
@@ -140,9 +141,38 @@ def test_a_blocked_module_is_imported_once(asking, monkeypatch, places):
         import approvals_two  # noqa: F401
 
         assert approvals_one.X == 1
-    # Its code is asked about as well.
-    assert [denied.event for denied in asked] == ["import"] * 2
-    assert {denied.answers for denied in asked} == {("once", "deny")}
+    [denied] = asked
+    assert (denied.event, denied.answers) == ("import", ("once", "deny"))
+
+
+def test_an_answer_is_for_one_import(asking, monkeypatch, places):
+    with open(f"{places.ok}/approvals_again.py", "w") as file:
+        file.write("X = 1\n")
+    monkeypatch.syspath_prepend(places.ok)
+    perms, asked = asking("once", "once", "deny", imports=False)
+    with perms():
+        import approvals_again
+
+        sys.modules.pop("approvals_again")
+        importlib.import_module("approvals_again")
+        sys.modules.pop("approvals_again")
+        with pytest.raises(AuditDenied):
+            importlib.import_module("approvals_again")
+    assert approvals_again.X == 1
+    assert len(asked) == 3
+
+
+def test_an_answer_to_an_import_that_failed_ends_with_its_guard(asking, monkeypatch, places):
+    monkeypatch.syspath_prepend(places.ok)
+    first, _ = asking("once", imports=False)
+    with first(), pytest.raises(ModuleNotFoundError):
+        import approvals_later  # noqa: F401
+    with open(f"{places.ok}/approvals_later.py", "w") as file:
+        file.write("X = 1\n")
+    second, asked = asking("deny", imports=False)
+    with second(), pytest.raises(AuditDenied):
+        importlib.import_module("approvals_later")
+    assert len(asked) == 1
 
 
 def test_an_answer_reaches_past_the_ports(asking):

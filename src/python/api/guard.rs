@@ -20,6 +20,7 @@ use crate::python::denials::denial;
 use crate::python::guard::monitoring;
 use crate::python::guard::scope::{self, Current, Entered};
 use crate::python::guard::{copies, tempfile};
+use crate::python::importing::imports;
 use crate::python::logs::log::Log;
 use crate::python::values::{errors, process_start};
 
@@ -298,6 +299,7 @@ impl Guard {
             *lock(&self.state) = State::Left(log);
         }
         process_start::forget();
+        imports::forget_allowed();
         Ok(())
     }
 }

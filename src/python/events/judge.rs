@@ -60,21 +60,32 @@ impl<'py> Surroundings for Event<'_, 'py> {
             probe.denied.set(Some(reason.why()));
             return Ok(());
         }
-        // `importlib.import_module` raises no event of its own: it is denied as an import.
-        if self.name == c"exec"
-            && reason == Reason::Switch(Why::Import)
-            && let Some(module) = imports::module_being_loaded(self.args.py())?
-        {
-            let none = || self.args.py().None();
-            let args = (module, none(), none(), none(), none()).into_pyobject(self.args.py())?;
-            return Event { name: c"import", args: &args, ..*self }.deny(reason, operation);
+        let is_import = reason == Reason::Switch(Why::Import);
+        let loaded = match is_import {
+            true => imports::module_being_loaded(self.args.py())?,
+            false => None,
+        };
+        if let Some(module) = &loaded {
+            if imports::is_allowed(module)? {
+                return Ok(());
+            }
+            // `importlib.import_module` raises no event of its own: it is denied as an import.
+            if self.name == c"exec" {
+                let none = || self.args.py().None();
+                let args =
+                    (module, none(), none(), none(), none()).into_pyobject(self.args.py())?;
+                return Event { name: c"import", args: &args, ..*self }.deny(reason, operation);
+            }
         }
         unchanging::fail_without_target(self)?;
-        let Some(probe) = self.probe else {
-            return deny::meet(self, reason, operation);
-        };
         // The host may allow it, which a log tells too.
         let result = deny::meet(self, reason, operation);
+        if is_import && loaded.is_none() && result.is_ok() {
+            imports::note_allowed(&self.args.get_item(0)?);
+        }
+        let Some(probe) = self.probe else {
+            return result;
+        };
         if result.is_err() || !probe.records() {
             probe.denied.set(Some(reason.why()));
         }

@@ -1,6 +1,7 @@
 //! The code that imports: the imports of installed modules, and their acts while they are imported,
 //! are not what the guarded code chose; and the filter of lazy imports.
 
+use std::cell::RefCell;
 use std::sync::{Mutex, OnceLock};
 
 use pyo3::prelude::*;
@@ -31,6 +32,11 @@ struct ImportSystem {
 }
 
 static SYSTEM: OnceLock<ImportSystem> = OnceLock::new();
+
+thread_local! {
+    /// The module whose import the host allowed last, and the address of the frame that imports it.
+    static ALLOWED: RefCell<Option<(String, usize)>> = const { RefCell::new(None) };
+}
 
 /// The beginning of the file names of modules that are part of the interpreter.
 const FROZEN: &[u8] = b"<frozen ";
@@ -153,6 +159,42 @@ pub fn module_being_loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyString
         }
     }
     Ok(None)
+}
+
+/// Notes that the host allowed the statement that imports a module.
+pub fn note_allowed(module: &Bound<'_, PyAny>) {
+    let frame = frames::current_frame(module.py()).map(|frame| frame.as_ptr() as usize);
+    let module = module.cast::<PyString>().map(|module| module.to_string_lossy().into_owned());
+    ALLOWED.set(module.ok().zip(frame));
+}
+
+pub fn forget_allowed() {
+    // Each guard that is left asks for this, and there is seldom one.
+    if ALLOWED.with_borrow(Option::is_some) {
+        ALLOWED.take();
+    }
+}
+
+/// Returns whether loading a module is part of the import that was allowed last. An answer is for one
+/// import of the module and of the packages that it is in.
+pub fn is_allowed(module: &Bound<'_, PyString>) -> PyResult<bool> {
+    let Some((allowed, importing)) = ALLOWED.take() else {
+        return Ok(false);
+    };
+    let loaded = module.to_string_lossy();
+    if !is_within_module(&allowed, &loaded) {
+        return Ok(false);
+    }
+    for frame in stack::frames(module.py()) {
+        if !is_importer(&frame)? {
+            // The packages of a module are loaded before it.
+            if *loaded != *allowed {
+                ALLOWED.set(Some((allowed, importing)));
+            }
+            return Ok(frame.as_ptr() as usize == importing);
+        }
+    }
+    Ok(false)
 }
 
 /// Returns whether a finder lists its directory.
