@@ -267,6 +267,7 @@ def under(places):
 def make_sandbox():
     """`make_sandbox(policy, **limits)`: a sandbox that the kernel confines, closed afterwards."""
     pytest.importorskip("sandlock")
+    from programs import SLOWER
     from sandboxes import LOOSE
 
     from fastaudit_rs import Limits, Sandbox
@@ -274,7 +275,7 @@ def make_sandbox():
     made = []
 
     def make(policy=LOOSE, **limits):
-        made.append(Sandbox(policy, Limits(**{"wall_seconds": 20, **limits})))
+        made.append(Sandbox(policy, Limits(**{"wall_seconds": 20 * SLOWER, **limits})))
         return made[-1]
 
     yield make

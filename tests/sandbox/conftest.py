@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from egress_servers import resolver
+from programs import SLOWER
 from raw_code import raw_in
 from sandboxes import LOOSE
 
@@ -26,7 +27,7 @@ def kernel_part(request):
 @contextlib.contextmanager
 def loose():
     """A sandbox where the kernel alone is to say no."""
-    with Sandbox(LOOSE, Limits(wall_seconds=20)) as made:
+    with Sandbox(LOOSE, Limits(wall_seconds=20 * SLOWER)) as made:
         yield made
 
 
@@ -54,7 +55,7 @@ def raw(make_sandbox):
 
     def run(code, *args, limits=(), in_session=False, **fields):
         policy = LOOSE.replace(**{"network": False, **fields})
-        sandbox = make_sandbox(policy, **{"wall_seconds": 30, **dict(limits)})
+        sandbox = make_sandbox(policy, **{"wall_seconds": 30 * SLOWER, **dict(limits)})
         return raw_in(sandbox, code, *args, in_session=in_session)
 
     return run

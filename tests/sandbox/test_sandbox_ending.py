@@ -7,12 +7,13 @@ import time
 
 import promises
 import pytest
+from programs import SLOWER
 from sandboxes import LOOSE, gone, of, wait_for
 
 from fastaudit_rs import Sandbox, SandboxManager
 
 #: The seconds that a run may go on after it was ended: most of them are for busy machines.
-SOON = 20.0
+SOON = 20.0 * SLOWER
 
 #: A run that says that it has begun, and goes on for long.
 LONG = """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import promises
 import pytest
-from programs import printed
+from programs import SLOWER, printed
 from sandboxes import LOOSE, unguarded
 
 from fastaudit_rs import Policy
@@ -26,7 +26,7 @@ from fastaudit_rs import Limits, Policy, Sandbox
 LOOSE = Policy(native=True, commands=True, network=True, threads="inherit", env=True)
 
 def make(policy=LOOSE, **limits):
-    return Sandbox(policy, Limits(**{"wall_seconds": 20, **limits}))
+    return Sandbox(policy, Limits(**{"wall_seconds": 20 * SLOWER, **limits}))
 
 def tell(value):
     print(json.dumps(value), flush=True)
@@ -41,7 +41,8 @@ def error_of(function, *args, **named):
 
 def told(program):
     """All that a program tells."""
-    return [json.loads(line) for line in printed(BEGIN + textwrap.dedent(program)).splitlines()]
+    program = f"SLOWER = {SLOWER}\n{BEGIN}{textwrap.dedent(program)}"
+    return [json.loads(line) for line in printed(program).splitlines()]
 
 
 def error_of(function, *args):
@@ -188,7 +189,7 @@ def test_odd_files(make_sandbox):
     begun = time.monotonic()
     sandbox.close()
     assert not sandbox.directory.parent.exists()
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 10 * SLOWER
 
 
 @pytest.mark.slow
@@ -270,7 +271,7 @@ for head, tail in ((b'{{"value": ', b'}}'), (b'{{"denied": ', b'}}'), (b'', b'')
     """
     ran, seconds, kilobytes = told(program)
     assert ran == [0, [], None]
-    assert seconds < 5
+    assert seconds < 5 * SLOWER
     assert kilobytes < 150_000
 
 
@@ -313,4 +314,4 @@ def test_a_program_that_code_put_there(make_sandbox, tmp_path):
     # Links of the host's own are followed.
     (tmp_path / "own.py").symlink_to(secret)
     assert sandbox.run(tmp_path / "own.py").stdout == "of the host\n"
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 20 * SLOWER

@@ -4,11 +4,12 @@ import contextlib
 import os
 import shutil
 import stat
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import promises
 import pytest
+import waiting
+from programs import SLOWER
 from sandboxes import unguarded
 
 from fastaudit_rs import Policy, Sandbox
@@ -256,8 +257,8 @@ def test_a_directory_that_becomes_a_link(sandbox, tmp_path):
 
 #: Code that adds directories all the time, in two processes, until the host says that it is enough.
 GROW = """
-import os, time
-which, end, number = os.fork(), time.monotonic() + 15, 0
+import os, sys, time
+which, end, number = os.fork(), time.monotonic() + float(sys.argv[1]), 0
 while not os.path.exists("enough") and time.monotonic() < end:
     number += 1
     try:
@@ -274,9 +275,8 @@ def test_a_directory_that_code_adds_to(sandbox):
     """It is gone before the code ends, however much it adds."""
     files = sandbox.files
     with ThreadPoolExecutor(1) as threads:
-        run = threads.submit(unguarded, sandbox, GROW)
-        while not files.exists("grow/True1000"):
-            time.sleep(0.01)
+        run = threads.submit(unguarded, sandbox, GROW, 15 * SLOWER)
+        assert waiting.until(lambda: files.exists("grow/True1000"))
         files.remove("grow")
         has_ended = run.done()
         files.write("enough", "")

@@ -18,6 +18,8 @@ import traceback
 import types
 import warnings
 
+from programs import SLOWER
+
 from fastaudit_rs import Limits, Policy, Sandbox
 
 SECRET = "the-secret-of-the-host"
@@ -158,7 +160,7 @@ def _go_on():
 
 @functools.cache
 def _sandbox():
-    return Sandbox(limits=Limits(wall_seconds=20))
+    return Sandbox(limits=Limits(wall_seconds=20 * SLOWER))
 
 
 def session_in(place, host):
