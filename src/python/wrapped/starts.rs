@@ -191,7 +191,7 @@ pub fn wait(called: Called<'_>) -> Returned {
 }
 
 /// The time for a server to end by itself, and remove its temporary files, and between looks at it.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The end of the pipe that the server watches: it ends itself when nobody has this open.
