@@ -1,4 +1,4 @@
-"""`SandboxManager`: named environments, of which nothing reaches another."""
+"""`SandboxManager`: named sandboxes, of which nothing reaches another."""
 
 import asyncio
 import tempfile
@@ -37,7 +37,7 @@ class TestSessions:
         assert history[3].result.changed == manager["one"].list_files() == ["a"]
         assert manager.history("two") == []
 
-    def test_it_is_closed_with_its_environment(self, manager):
+    def test_it_is_closed_with_its_sandbox(self, manager):
         manager.create("one")
         session = manager.session("one")
         session.run("import subprocess; subprocess.Popen(['sleep', '60'])")
@@ -45,7 +45,7 @@ class TestSessions:
         with pytest.raises(RuntimeError, match="closed"):
             session.run("1")
 
-    def test_an_environment_has_one_session(self, manager):
+    def test_a_sandbox_has_one_session(self, manager):
         tools = {"twice": lambda a: 2 * a}
         manager.create("one")
         manager.create("two")
@@ -62,7 +62,7 @@ class TestSessions:
             assert len({*threads.map(manager.session, ["two"] * 5)}) == 1
 
     def test_what_is_accepted(self, manager):
-        with pytest.raises(KeyError, match="there is no environment 'one'"):
+        with pytest.raises(KeyError, match="there is no sandbox 'one'"):
             manager.session("one")
         manager.create("one")
         with pytest.raises(ValueError, match="undo_depth must be at least 0"):
@@ -106,7 +106,7 @@ class TestEnvironments:
         directory = manager["one"].directory
         manager.close("one")
         assert manager.list() == ["two"] and not directory.exists()
-        with pytest.raises(KeyError, match="there is no environment 'one'; there are: 'two'"):
+        with pytest.raises(KeyError, match="there is no sandbox 'one'; there are: 'two'"):
             manager.run("one", "1")
         manager.create("one")
         assert manager["one"].list_files() == []
@@ -120,7 +120,7 @@ class TestEnvironments:
         assert manager.list() == [] and not first.directory.exists()
         with pytest.raises(RuntimeError, match="closed"):
             session.run("1")
-        with pytest.raises(KeyError, match="there is no environment 'one'"):
+        with pytest.raises(KeyError, match="there is no sandbox 'one'"):
             manager.remove("one")
         second = manager.create("one")
         manager.run("one", "1")
@@ -209,9 +209,9 @@ class TestArguments:
     @pytest.mark.parametrize(
         ("policy", "says"),
         [
-            (Policy(write=None), "policy.write opens all environments: it is None"),
-            (Policy(read=["/"]), "policy.read opens all environments: it has '/'"),
-            (Policy(write=["/tmp/.."]), "policy.write opens all environments: it has '/'"),
+            (Policy(write=None), "policy.write must be a list of paths, not None"),
+            (Policy(read=["/"]), "policy.read must not have '/': every sandbox is in it"),
+            (Policy(write=["/tmp/.."]), "policy.write must not have '/': every sandbox is in it"),
         ],
     )
     def test_policies_that_open_the_others(self, manager, policy, says):
@@ -222,7 +222,7 @@ class TestArguments:
     def test_a_path_that_opens_the_others(self):
         above = tempfile.gettempdir()
         with SandboxManager(path=[above]) as manager:
-            with pytest.raises(ValueError, match=f"path opens all environments: it has '{above}'"):
+            with pytest.raises(ValueError, match=f"path must not have '{above}'"):
                 manager.create("one")
 
     @pytest.mark.parametrize("below", ("", "..", "sub"))
@@ -236,7 +236,7 @@ class TestArguments:
             Policy(read=[tmp_path / "link"]),
             Policy(network=unix),
         ):
-            with pytest.raises(ValueError, match="policy.* opens another environment: it has '"):
+            with pytest.raises(ValueError, match="must not have '.*': it is in another sandbox"):
                 manager.create("two", policy)
         assert manager.list() == ["one"]
         own = Policy(write=["."], read=["."], network=Network(unix=["@name"]))
@@ -244,14 +244,14 @@ class TestArguments:
 
     def test_names(self, manager):
         manager.create("one")
-        with pytest.raises(ValueError, match="there is an environment 'one' already"):
+        with pytest.raises(ValueError, match="there is a sandbox 'one' already"):
             manager.create("one")
         with pytest.raises(ValueError, match="name must not be empty"):
             manager.create("")
         with pytest.raises(TypeError, match="name must be a str, not int"):
             manager.create(1)
         for call in (manager.close, manager.history, manager.__getitem__):
-            with pytest.raises(KeyError, match="there is no environment 'none'; there are: 'one'"):
+            with pytest.raises(KeyError, match="there is no sandbox 'none'; there are: 'one'"):
                 call("none")
 
     @pytest.mark.parametrize(

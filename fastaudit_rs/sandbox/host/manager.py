@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .session import SandboxSession
 
 
-#: The bytes of the results in the history of an environment, but for one that is larger.
+#: The bytes of the results in the history of a sandbox, but for one that is larger.
 HISTORY = 256 << 20
 
 #: The arguments of a session that is given none.
@@ -45,7 +45,7 @@ USUAL = {
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """One run in an environment, or one step of a session there.
+    """One run in a sandbox, or one step of a session there.
 
     Attributes:
         code: The code, or the path of its file.
@@ -101,9 +101,9 @@ class SandboxManager(Closing):
     named here are those of each `Sandbox`.
 
     Args:
-        policy: The policy of an environment that is made without one; the preset ``"sandbox"`` by
+        policy: The policy of a sandbox that is made without one; the preset ``"sandbox"`` by
             default.
-        limits: The limits of an environment that is made without any.
+        limits: The limits of a sandbox that is made without any.
         history: The number of runs of each that are kept, the last ones, of at most 256 MB.
 
     Raises:
@@ -150,7 +150,7 @@ class SandboxManager(Closing):
         copies.note(self)
 
     def begin_anew(self) -> None:
-        """Keep the environments, which begin anew themselves."""
+        """Keep the sandboxes, which begin anew themselves."""
         self._lock = threading.Lock()
         for environment in self._environments.values():
             environment.lock, environment.session = threading.Lock(), None
@@ -159,14 +159,14 @@ class SandboxManager(Closing):
     def create(
         self, name: str, policy: Policy | None = None, limits: Limits | None = None
     ) -> Sandbox:
-        """Make an environment, and return its sandbox: for its files, or a pool.
+        """Make a sandbox, and return it: for its files, or a pool.
 
         Raises:
             RuntimeError: The manager is closed.
             SandboxError: The kernel cannot hold the policy.
             TypeError: An argument has another type.
-            ValueError: An environment of this name exists whose sandbox is not closed, or the
-                policy or `path` opens those of others.
+            ValueError: There is an open sandbox of this name, or the policy or `path` opens
+                others.
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, not {type(name).__name__}")
@@ -180,7 +180,7 @@ class SandboxManager(Closing):
                 raise RuntimeError("the manager is closed")
             there = self._environments.get(name)
             if there is not None and there.sandbox._remove.alive:
-                raise ValueError(f"there is an environment {name!r} already: remove({name!r}) it")
+                raise ValueError(f"there is a sandbox {name!r} already: remove({name!r}) it")
             sandbox = self._made(own, limits or self._limits, parent=self._base)
             self._environments[name] = _Environment(sandbox, deque(maxlen=self._most))
         return sandbox
@@ -191,7 +191,9 @@ class SandboxManager(Closing):
         if policy is not None:
             policy = absolute(policy, own)
             if policy.write is None:
-                raise ValueError("policy.write opens all environments: it is None")
+                raise ValueError(
+                    "policy.write must be a list of paths, not None: that is every sandbox"
+                )
             network = policy.network
             unix = () if isinstance(network, bool) else network.unix or ()
             opened |= {
@@ -203,16 +205,16 @@ class SandboxManager(Closing):
             for place in places:
                 common = os.path.commonpath((place, self._base)) if os.path.isabs(place) else ""
                 if common == place:
-                    raise ValueError(f"{name} opens all environments: it has {place!r}")
+                    raise ValueError(f"{name} must not have {place!r}: every sandbox is in it")
                 if common == self._base and place != own:
-                    raise ValueError(f"{name} opens another environment: it has {place!r}")
+                    raise ValueError(f"{name} must not have {place!r}: it is in another sandbox")
 
     def __repr__(self) -> str:
-        names = ", ".join(map(repr, self.list())) or "no environments"
+        names = ", ".join(map(repr, self.list())) or "no sandboxes"
         return f"<SandboxManager: {names}{'' if self._remove.alive else ', closed'}>"
 
     def list(self) -> list[str]:
-        """The names of the environments, in the order in which they were made."""
+        """The names of the sandboxes, in the order in which they were made."""
         with self._lock:
             return [*self._environments]
 
@@ -220,10 +222,10 @@ class SandboxManager(Closing):
         return iter(self.list())
 
     def __getitem__(self, name: str) -> Sandbox:
-        """The sandbox of an environment.
+        """The sandbox of this name.
 
         Raises:
-            KeyError: There is no environment of this name.
+            KeyError: There is no sandbox of this name.
         """
         return self._environment(name).sandbox
 
@@ -233,7 +235,7 @@ class SandboxManager(Closing):
                 return self._environments[name]
             except KeyError:
                 known = ", ".join(map(repr, self._environments)) or "none"
-                raise KeyError(f"there is no environment {name!r}; there are: {known}") from None
+                raise KeyError(f"there is no sandbox {name!r}; there are: {known}") from None
 
     def run(
         self,
@@ -247,12 +249,12 @@ class SandboxManager(Closing):
         tools: Tools | None = None,
         timeout: float | None = None,
     ) -> Result:
-        """Run code in an environment as `Sandbox.run` does, and note it in its history.
+        """Run code in a sandbox as `Sandbox.run` does, and note it in its history.
 
         Raises:
-            KeyError: There is no environment of this name.
+            KeyError: There is no sandbox of this name.
             OSError: The file cannot be read.
-            RuntimeError: The environment is closed meanwhile.
+            RuntimeError: The sandbox is closed meanwhile.
         """
         environment = self._environment(name)
         began = time.time()
@@ -290,9 +292,9 @@ class SandboxManager(Closing):
         ask_seconds: float | None = None,
         pending_seconds: float | None = None,
     ) -> "SandboxSession":
-        """The session of an environment, made as by `Sandbox.session`; its history has each step.
+        """The session of a sandbox, made as by `Sandbox.session`; `history` has each step.
 
-        Calls give the same session until it is closed. Its id is the name of the environment, with
+        Calls give the same session until it is closed. Its id is the name of the sandbox, with
         which it is closed too. Steps and runs share the directory.
 
         Examples:
@@ -304,8 +306,8 @@ class SandboxManager(Closing):
             (42, 1)
 
         Raises:
-            KeyError: There is no environment of this name.
-            RuntimeError: The environment is closed meanwhile.
+            KeyError: There is no sandbox of this name.
+            RuntimeError: The sandbox is closed meanwhile.
             SandboxError: Its process does not start.
             TypeError: An argument has another type.
             ValueError: An argument is not accepted, or the session that there is was made with
@@ -327,7 +329,7 @@ class SandboxManager(Closing):
             if session is not None and not session.is_closed:
                 if options not in (environment.options, USUAL):
                     raise ValueError(
-                        f"the environment {name!r} has a session with other arguments: close() it, "
+                        f"the sandbox {name!r} has a session with other arguments: close() it, "
                         "or leave them out"
                     )
                 return session
@@ -340,18 +342,18 @@ class SandboxManager(Closing):
     """Make a session as `session` does, without stopping the event loop meanwhile."""
 
     def history(self, name: str) -> Sequence[HistoryEntry]:
-        """The last runs and steps in an environment, in the order in which they ended.
+        """The last runs and steps in a sandbox, in the order in which they ended.
 
         Raises:
-            KeyError: There is no environment of this name.
+            KeyError: There is no sandbox of this name.
         """
         return [entry for entry, _ in [*self._environment(name).history]]
 
     def remove(self, name: str) -> None:
-        """Close an environment, with everything in it. Another one may have its name then.
+        """Close a sandbox, with everything in it. Another one may have its name then.
 
         Raises:
-            KeyError: There is no environment of this name.
+            KeyError: There is no sandbox of this name.
         """
         environment = self._environment(name)
         with self._lock:
@@ -360,10 +362,10 @@ class SandboxManager(Closing):
         environment.sandbox.close()
 
     def close(self, name: str | None = None) -> None:
-        """Close all environments for good, with everything in them; or `remove` one.
+        """Close all sandboxes for good, with everything in them; or `remove` one.
 
         Raises:
-            KeyError: There is no environment of this name.
+            KeyError: There is no sandbox of this name.
         """
         if name is not None:
             self.remove(name)
