@@ -12,6 +12,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from .. import Policy
 from .._keywords import checked, twin
 from .._threads import Closing, in_thread
 from .._waiting import loop_here
@@ -79,7 +80,10 @@ class SessionManager(Closing):
         max_sessions: int | None = None,
     ) -> None:
         if not callable(make):
-            raise TypeError(f"make must be a function of the key, not {type(make).__name__}")
+            is_one = isinstance(make, (Policy, Session))
+            kind = "Session" if isinstance(make, Session) else type(make).__name__
+            instead = ": write lambda key: policy.session()" if is_one else ""
+            raise TypeError(f"make must be a function of the key, not {kind}{instead}")
         if store is not None and not isinstance(store, MutableMapping):
             kind = type(store).__name__
             raise TypeError(f"store must be a mutable mapping, not {kind}: write DirectoryStore(…)")

@@ -5,7 +5,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -52,6 +52,15 @@ def _way(found: "re.Match[str]") -> str:
     if found[1]:
         return ": the next step has the names from before this"
     return ": the next step tells what is lost"
+
+
+def _no_session(made: object) -> TypeError:
+    instead = ""
+    if isinstance(made, Generator):
+        instead = ": decorate it with @contextlib.contextmanager"
+    elif hasattr(made, "session"):
+        instead = ": write a context manager that yields its session()"
+    return TypeError(f"make must give a Session, not {type(made).__name__}{instead}")
 
 
 class _Turn:
@@ -238,7 +247,12 @@ class QueuedSession:
                 raise RuntimeError(self.closed)
             if self.session is None:
                 try:
-                    session = self._ends.enter_context(self._opens())
+                    made = self._opens()
+                    if not isinstance(made, AbstractContextManager):
+                        raise _no_session(made)
+                    session = self._ends.enter_context(made)
+                    if not isinstance(session, Session):
+                        raise _no_session(session)
                     if self._store is not None:
                         session._check_apart(self._store)
                     if not self._load(session) and self._is_anew:

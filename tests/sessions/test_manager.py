@@ -659,6 +659,7 @@ def test_a_manager_that_is_forgotten():
     ("options", "error", "says"),
     [
         ({"make": 3}, TypeError, "make must be a function of the key, not int"),
+        ({"make": Policy()}, TypeError, "not Policy: write lambda key: policy.session()"),
         ({"store": "directory"}, TypeError, "store must be a mutable mapping, not str: write Dir"),
         ({"autosave": True}, ValueError, "autosave needs store="),
         ({"idle_seconds": 0}, ValueError, "idle_seconds must be positive, not 0"),
@@ -669,6 +670,23 @@ def test_a_manager_that_is_forgotten():
 def test_wrong_arguments(options, error, says):
     with pytest.raises(error, match=says):
         SessionManager(**{"make": lambda key: None, **options})
+
+
+def unmanaged(key):
+    yield Policy().session()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda key: 3, "make must give a Session, not int$"),
+        (lambda key: Sandbox(confine="audit"), "not Sandbox: .* that yields its session()"),
+        (unmanaged, "not generator: decorate it with @contextlib.contextmanager"),
+    ],
+)
+def test_what_gives_no_session(make, says):
+    with SessionManager(make) as manager, pytest.raises(TypeError, match=says):
+        manager.run("a", "1")
 
 
 def test_wrong_keys():
