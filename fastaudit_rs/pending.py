@@ -92,7 +92,14 @@ class Pending:
             TypeError: A value has another type than there.
             ValueError: A value cannot be one of there.
         """
-        own = {each.name: told[each.name] for each in fields(Pending)}
+        if not isinstance(told, Mapping):
+            kind = type(told).__name__
+            raise TypeError(f"told must be the dictionary that to_dict() gave, not {kind}")
+        names = [each.name for each in fields(Pending)]
+        for name in names:
+            if name not in told:
+                raise KeyError(f'told must have the key "{name}" of to_dict()')
+        own = {name: told[name] for name in names}
         for name in ("id", "session", "code", "variables"):
             if type(own[name]) is not str:
                 raise TypeError(f"{name} must be a str, not {type(own[name]).__name__}")

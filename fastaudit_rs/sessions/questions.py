@@ -198,7 +198,7 @@ class Questions:
         with self._lock:
             pending = self._waiting.get(name)
             if pending is None:
-                unknown = "no question of this session waits by this id"
+                unknown = f"pending: no question of this session has the id {name[:100]!r}"
                 raise ValueError(self._over.get(name, unknown))
             if pending.until is not None and time.time() >= pending.until:
                 self._end(name, "the question has expired: run the step again")

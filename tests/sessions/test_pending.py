@@ -90,6 +90,15 @@ def test_a_record_can_be_stored(opened, out):
     assert os.listdir(out) == ["a"]
 
 
+def test_what_is_stored_otherwise(opened, out):
+    stored = opened(later).run(writing(out / "a")).pending.to_dict()
+    del stored["code"]
+    with pytest.raises(KeyError, match='told must have the key "code" of to_dict'):
+        Pending.from_dict(stored)
+    with pytest.raises(TypeError, match="told must be the dictionary that to_dict.. gave, not str"):
+        Pending.from_dict(json.dumps(stored))
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_answer_after_a_session_was_loaded(opened, out, is_async):
     """The step that is run again is the next one: its model is told what is lost."""
@@ -172,7 +181,7 @@ def test_answers_that_are_refused(opened, out):
     pending = session.run(writing(out / "a")).pending
     assert pending.until == pytest.approx(pending.asked + 0.05)
     for wrong in (pending.id[:-1], "x" * 32, ""):
-        with pytest.raises(ValueError, match="no question of this session waits by this id"):
+        with pytest.raises(ValueError, match="no question of this session has the id "):
             session.answer(wrong, "once")
     for wrong, error in ((pending, TypeError), (None, TypeError), (b"x", TypeError)):
         with pytest.raises(error, match="pending must be the id of a question, a str, not"):
