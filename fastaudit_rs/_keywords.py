@@ -19,6 +19,8 @@ def checked(name: str) -> Callable[[T], T]:
         if isinstance(plain, type):
             setattr(plain, "__init__", decorate(vars(plain)["__init__"]))  # noqa: B010 - as mypy asks
             return plain
+        # Python's own errors name it too: a class that nobody knows may define it.
+        plain.__qualname__ = name
         return _checked(name, plain, plain)
 
     return decorate

@@ -8,7 +8,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import AuditDenied
 from .._answers import Answer
@@ -452,6 +452,14 @@ class Session(Closing):
 
         A step that runs is interrupted: its `Result.killed_by` is ``"interrupt"``.
         """
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            message = f"'Session' object has no attribute {name!r}"
+            if name in ("commands", "commit", "diff", "discard", "files"):
+                message += ": a session of Sandbox.session() has it"
+            raise AttributeError(message, name=name, obj=self)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("a session cannot be pickled or copied: save(to) keeps what load() needs")
