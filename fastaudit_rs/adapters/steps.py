@@ -17,7 +17,7 @@ from .._threads import in_thread
 from ..results import ModelContent, Result, files_of
 from ..sandbox.host.sandbox import Sandbox
 from ..sandbox.limits import Limits
-from ..sessions.arguments import Tools, count, is_async, seconds, tools_of
+from ..sessions.arguments import Tools, count, is_async, no_policy, seconds, tools_of
 from ..sessions.base import Session
 from ..sessions.here import OPTIONS, HereSession
 from ..sessions.queued import Opens, QueuedSession
@@ -120,7 +120,7 @@ def _files(ran: Result, session: Session) -> dict[str, str]:
 def check(where: object, place: Any, **options: Any) -> None:
     """Check where code is to run, and the options of a session there."""
     if not isinstance(where, (Policy, Session)):
-        raise TypeError(f"policy must be a Policy or a Session, not {type(where).__name__}")
+        raise no_policy("policy", where, "a Policy or a Session")
     if place not in ("here", "sandbox"):
         raise ValueError(f"place must be 'here' or 'sandbox', not {place!r}")
     if isinstance(where, Policy):

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 
 from .._keywords import checked
+from ..sessions.arguments import path_of
 
 #: A requirement of a package by its name and versions (PEP 508), without addresses and markers.
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,100}[A-Za-z0-9])?"
@@ -63,7 +64,7 @@ class Install:
             if not re.match(r"https?://\S+\Z", index) and not os.path.isdir(index):
                 raise ValueError(f"index must be an address or a directory of wheels: {index!r}")
         self.index = index
-        self.cache = None if cache is None else os.path.abspath(os.fspath(cache))
+        self.cache = None if cache is None else os.path.abspath(path_of("cache", cache))
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
             raise TypeError(f"timeout must be a number of seconds, not {type(timeout).__name__}")
         if not timeout > 0:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from .. import Network
 from .._keywords import checked
+from ..sessions.arguments import listed
 
 #: The name of a variable: POSIX, 8.1.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -93,10 +94,9 @@ class Secret:
 
 def secrets_of(given: Iterable[Secret]) -> tuple[Secret, ...]:
     """Return the secrets of a sandbox."""
-    if isinstance(given, Secret):
-        raise TypeError(f"secrets must be a list, not a Secret: write [{given!r}]")
-    found = tuple(given)
-    for secret in found:
+    found = tuple(listed("secrets", given))
+    for number, secret in enumerate(found):
         if not isinstance(secret, Secret):
-            raise TypeError(f"secrets must be Secrets, not {type(secret).__name__}")
+            kind = type(secret).__name__
+            raise TypeError(f"secrets[{number}] must be a Secret, not {kind}")
     return found

@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Annotated, Any, NoReturn, TypeAlias
 
@@ -112,10 +112,11 @@ def tools_of(given: object) -> dict[str, Callable[..., Any]]:
 
 def _own_name(number: int, one: object) -> str:
     name = own_name(one)
+    kind = type(one).__name__
+    if not callable(one) and name is None:
+        raise TypeError(f"tools[{number}] must be a function, not {kind}")
     if name is None or name == "<lambda>":
-        raise TypeError(
-            f"tools[{number}] is a {type(one).__name__} without a name: write {{'name': function}}"
-        )
+        raise TypeError(f"tools[{number}] is a {kind} without a name: write {{'name': function}}")
     return name
 
 
@@ -229,7 +230,30 @@ def parts_in(directory: str, name: object, of: str, itself: bool = False) -> lis
 
 def policy_of(name: str, value: object) -> None:
     if value is not None and not isinstance(value, Policy):
-        raise TypeError(f"{name} must be a Policy, not {type(value).__name__}")
+        raise no_policy(name, value)
+
+
+def no_policy(name: str, value: object, kinds: str = "a Policy") -> TypeError:
+    instead = ""
+    if isinstance(value, str) and value in Policy.PRESETS:
+        instead = f": write Policy.preset({value!r})"
+    elif isinstance(value, Mapping):
+        instead = ": write Policy(**fields)"
+    return TypeError(f"{name} must be {kinds}, not {type(value).__name__}{instead}")
+
+
+def listed(name: str, given: Any, of: str = "a list") -> list[Any]:
+    """The elements of an iterable that is no text."""
+    if isinstance(given, (str, bytes, os.PathLike)) or not isinstance(given, Iterable):
+        raise TypeError(f"{name} must be {of}, not {type(given).__name__}: write [{given!r}]")
+    return list(given)
+
+
+def path_of(name: str, value: Any) -> str:
+    try:
+        return os.fsdecode(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a path, not {type(value).__name__}") from None
 
 
 def current_directory() -> str:

@@ -33,6 +33,7 @@ from .arguments import (
     identifier,
     is_async,
     parts_in,
+    path_of,
     seconds,
     size,
     tools_of,
@@ -119,7 +120,8 @@ class HereSession(Session):
             # A file of answers has none about tools.
             ask = asked.ask if type(asked) is Approvals else asked
         self._gate = self._answers.gate(ask, note)
-        self._directory = os.path.abspath(current_directory() if directory is None else directory)
+        begins = current_directory() if directory is None else path_of("directory", directory)
+        self._directory = os.path.abspath(begins)
         if not os.path.isdir(self._directory):
             raise NotADirectoryError(20, "directory must be a directory", self._directory)
         held = policy if directory is None else policy._begun_in(self._directory)
@@ -404,7 +406,7 @@ class HereSession(Session):
         steps = self._steps
         if steps.before is None:
             self._check()
-            raise RuntimeError("there is no step to undo: one alone can be undone, once")
+            raise RuntimeError("there is no step to undo: undo() reverts the last step, once")
         self._between(steps.undo)
 
     def snapshot(self) -> Snapshot:

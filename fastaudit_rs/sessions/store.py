@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from .. import Policy
 from .._near import warn
+from .arguments import path_of
 from .record import MOST
 
 #: Where a record is written: a file, or a mapping from ids of sessions.
@@ -51,7 +52,7 @@ class DirectoryStore(MutableMapping[str, bytes]):
     """
 
     def __init__(self, directory: "str | os.PathLike[str]") -> None:
-        self._directory = os.path.abspath(_text(directory))
+        self._directory = os.path.abspath(path_of("directory", directory))
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
 
     def __repr__(self) -> str:
@@ -110,7 +111,7 @@ def check_apart(place: Place, policy: Policy, directory: str) -> None:
     if isinstance(place, DirectoryStore):
         path = place._directory
     elif isinstance(place, (str, os.PathLike)):
-        path = os.path.dirname(os.path.abspath(_text(place)))
+        path = os.path.dirname(os.path.abspath(os.fsdecode(place)))
     else:
         return
     if _is_in(path, policy.write or (), directory) and not _is_in(path, policy.block, directory):
@@ -131,7 +132,7 @@ def put(to: Place, id: str, data: bytes) -> None:
     if isinstance(to, MutableMapping):
         to[id] = data
     else:
-        write_file(_text(to), data)
+        write_file(_text("to", to), data)
 
 
 def fetched(source: Place, id: str) -> tuple[object, str]:
@@ -141,22 +142,26 @@ def fetched(source: Place, id: str) -> tuple[object, str]:
             return source[id], f"the record of the id {id!r}"
         except KeyError:
             raise KeyError(f"the store has no record of the id {id!r}") from None
-    path = _text(source)
+    path = _text("source", source)
     return read_file(path), f"the file {path!r}"
 
 
-def _text(path: "str | os.PathLike[str]") -> str:
-    found: object = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if isinstance(found, str):
-        return found
-    raise TypeError(f"it must be a path or a mutable mapping, not {type(path).__name__}")
+def _text(name: str, place: "str | os.PathLike[str]") -> str:
+    if isinstance(place, (str, os.PathLike)):
+        return os.fsdecode(place)
+    kind = type(place).__name__
+    raise TypeError(f"{name} must be a path or a mutable mapping from ids to bytes, not {kind}")
 
 
 def write_file(path: str, data: bytes) -> None:
     """Write a file, which is whole at any moment, and its owner's alone."""
     directory, name = os.path.split(os.path.abspath(path))
     other = os.path.join(directory, f".{secrets.token_hex(8)}.tmp")
-    descriptor = os.open(other, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(other, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        error.filename = path
+        raise
     try:
         with open(descriptor, "wb") as file:
             file.write(data)

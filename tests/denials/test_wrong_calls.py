@@ -147,6 +147,10 @@ SANDBOXES = [
     ("sandbox.run('script.py')", "write Path('script.py')"),
     ("sandbox.run(3)", "code must be a str or the path of a file, not int"),
     ("sandbox.run('1', args='x')", "write ['x']"),
+    ("sandbox.run('1', args=3)", "args must be a list, not int: write [3]"),
+    ("sandbox.run()", "Sandbox.run() missing 1 required"),
+    ("sandbox.files.upload(3)", "source must be a path, not int"),
+    ("sandbox.files.download('.', 3)", "to must be a path, not int"),
     ("sandbox.run('1', stdin=3)", "stdin must be str or bytes, not int"),
     ("sandbox.run('1', stdin=sys.stderr)", ": pass the text, not a file"),
     ("sandbox.run('1', input='x')", "Sandbox.run() has no argument 'input'. Did you mean 'stdin'?"),
@@ -181,6 +185,7 @@ STEPS = [
         "'class' is no name that code can have: write 'class_'",
     ),
     ("session.run('1', tools={'1': price})", "tools: '1' is no name that code can have"),
+    ("session.run('1', tools=[3])", "tools[0] must be a function, not int"),
     ("session.run('1', tools={1: price})", "tools: names must be str, not int"),
     (
         "session.run('1', tools={'a': 1})",
@@ -210,6 +215,9 @@ STEPS = [
     ("session.run('1', timeout=0)", "timeout must be positive, not 0"),
     ("session.run('1', timeout=float('nan'))", "timeout must be positive, not nan"),
     ("session.run('1', timeout='1')", "timeout must be a number of seconds, not str"),
+    ("session.save(3)", "to must be a path or a mutable mapping from ids to bytes, not int"),
+    ("session.load(3)", "source must be a path or a mutable mapping"),
+    ("session.nothing_like_it", "'Session' object has no attribute 'nothing_like_it'"),
     ("session.get(1)", "name: names must be str, not int"),
     (
         "session.get('function')",
@@ -296,6 +304,13 @@ class TestSessions:
     @pytest.mark.parametrize(("code", "says"), SESSIONS)
     def test_a_session(self, makes_sessions, code, says):
         fails(code, says, {"make": makes_sessions, "price": price})
+
+    @pytest.mark.parametrize("name", ["diff", "files"])
+    def test_what_a_sandbox_alone_has(self, name):
+        with Policy().session() as session:
+            fails(
+                f"session.{name}", ": a session of Sandbox.session() has it", {"session": session}
+            )
 
     def test_a_step_in_a_step(self, session):
         ran = session.run("f()", tools={"f": lambda: session.run("1")})

@@ -417,5 +417,5 @@ class TestSecret:
             Sandbox(named, confine="audit", secrets=[SECRET])
         with pytest.raises(ValueError, match="differ by their names"):
             Sandbox(named, secrets=[SECRET, SECRET])
-        with pytest.raises(TypeError, match="secrets must be a list, not a Secret"):
+        with pytest.raises(TypeError, match=r"secrets must be a list, not Secret: write \["):
             Sandbox(named, secrets=SECRET)

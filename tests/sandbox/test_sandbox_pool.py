@@ -351,7 +351,7 @@ class TestPool:
             ((0,), ValueError, "size must be positive, not 0"),
             (("2",), TypeError, "size must be a whole number, not str"),
             ((True,), TypeError, "size must be a whole number, not bool"),
-            ((1, "numpy"), TypeError, "preload must be names of modules, not str"),
+            ((1, "numpy"), TypeError, "preload must be a list of modules, not str"),
         ],
     )
     def test_bad_arguments(self, sandbox, arguments, error, says):

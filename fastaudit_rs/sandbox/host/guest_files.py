@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import IO, Literal, NamedTuple
 
 from ..._native import _remove_directory
-from ...sessions.arguments import count, size
+from ...sessions.arguments import count, path_of, size
 from .beneath import NEW, READ, check_regular, entered, opened, parent, remove_directory
 from .files import READ as READ_BYTES, Files
 
@@ -228,7 +228,7 @@ class SandboxFiles:
             OSError: A file cannot be read or written, or `source` is something else.
             ValueError: `source` contains the directory of the sandbox.
         """
-        path = os.fspath(source)
+        path = path_of("source", source)
         kind = os.stat(path).st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
             raise OSError(errno.EINVAL, "it is no regular file or directory", path)
@@ -277,7 +277,7 @@ class SandboxFiles:
             ValueError: A link is in the place of a file of the host, below `to`; or `to` is in the
                 directory that is copied.
         """
-        target = os.path.abspath(os.fspath(to))
+        target = os.path.abspath(path_of("to", to))
         room = _Room(None if max_bytes is None else size("max_bytes", max_bytes))
         parts = self._files.parts(name)
         if parts and self.info(name).kind == "file":

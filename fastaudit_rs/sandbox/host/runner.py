@@ -16,7 +16,7 @@ from ..._keywords import checked, twin
 from ..._rules import rules_for_model
 from ..._threads import Closing, in_thread
 from ...results import Result
-from ...sessions.arguments import StepRequest, Tools, input_of
+from ...sessions.arguments import StepRequest, Tools, input_of, listed
 from ...sessions.server_tools import held
 from ..limits import Limits
 from ..secrets import Secret
@@ -117,10 +117,9 @@ class RunRequest(StepRequest):
             raise ValueError(
                 f"code must be Python code, not the name of a file: write Path({code!r})"
             )
-        if isinstance(args, (str, bytes)):
-            raise TypeError(f"args must be a list, not {type(args).__name__}: write [{args!r}]")
+        words = listed("args", args)
         super().__init__(code, variables, tools, timeout, input_of(stdin))
-        self.args = [str(arg) for arg in args]
+        self.args = [str(word) for word in words]
         self.value = bool(value)
         self.command = command
         self.cancel = CancelToken()

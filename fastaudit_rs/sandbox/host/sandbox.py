@@ -118,7 +118,8 @@ class Sandbox(Runner):
         policy_of("approvable", approvable)
         policy = policy or Policy.preset("sandbox")
         if limits is not None and not isinstance(limits, Limits):
-            raise TypeError(f"limits must be Limits, not {type(limits).__name__}")
+            instead = ": write Limits(**fields)" if isinstance(limits, Mapping) else ""
+            raise TypeError(f"limits must be Limits, not {type(limits).__name__}{instead}")
         check_backend(backend, image, confine)
         check_ask(on_ask, ask_seconds)
         if backend != "process":

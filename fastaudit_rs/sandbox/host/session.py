@@ -13,7 +13,7 @@ from typing import Any
 from ... import AuditDenied
 from ..._threads import to_its_end
 from ...results import Result, Timings
-from ...sessions.arguments import StepRequest, count, id_of, identifier, is_async, seconds
+from ...sessions.arguments import StepRequest, count, id_of, identifier, is_async, path_of, seconds
 from ...sessions.base import Session, Snapshot
 from ...sessions.coroutines import HostLoop
 from ...sessions.errors import CLOSED, SandboxError
@@ -229,7 +229,7 @@ class SandboxSession(Session):
             ValueError: A link, or a directory that is one, is in the place of a file.
         """
         with self._exchanges.free():
-            return self._review.commit(os.fspath(to))
+            return self._review.commit(path_of("to", to))
 
     def discard(self) -> list[Change]:
         """Put the files back to those of the beginning of the session, or of the last `commit`.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ... import Network, Policy, _landlock
 from ..._native import _governing
 from ...confined import USERS, needed
+from ...sessions.arguments import listed, path_of
 from ..limits import Limits
 from . import cgroup, copies, network as sandbox_network, older
 from .calls import MODULES
@@ -363,27 +364,23 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def module_names(preload: Iterable[str]) -> list[str]:
-    if isinstance(preload, str):
-        raise TypeError(f"preload must be names of modules, not str: write [{preload!r}]")
-    return list(map(str, preload))
+    return list(map(str, listed("preload", preload, "a list of modules")))
 
 
 def directories(named: Iterable[str | os.PathLike[str]]) -> list[str]:
-    if isinstance(named, (str, os.PathLike)):
-        raise TypeError(f"path must be directories, not {type(named).__name__}")
-    return [resolved(os.fspath(path)) for path in named]
+    places = listed("path", named, "a list of directories")
+    return [resolved(path_of(f"path[{number}]", place)) for number, place in enumerate(places)]
 
 
 def environment(named: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
-    if isinstance(named, str):
-        raise TypeError("env must be a mapping or names, not str")
     passed = GIVEN | {
         name: value
         for name, value in os.environ.items()
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in PASSED)
     }
     if not isinstance(named, Mapping):
-        names = [plain_text("env", name) for name in named]
+        given = listed("env", named, "a mapping or a list of names")
+        names = [plain_text("env", name) for name in given]
         named = {name: os.environ[name] for name in names if name in os.environ}
     return variables(passed | dict(named))
 
