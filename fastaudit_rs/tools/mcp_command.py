@@ -61,10 +61,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def address_of(text: str, *, is_open: bool = False) -> tuple[str, int]:
+def address_of(
+    text: str, *, is_open: bool = False, instead: str = "a proxy that does can stand before it"
+) -> tuple[str, int]:
     """The host and the port of an address: ``"8000"`` or ``"localhost:8000"``.
 
-    Unless `is_open` it is one of the loopback.
+    Unless `is_open` it is one of the loopback; `instead` says what a host can do otherwise.
     """
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
@@ -73,7 +75,7 @@ def address_of(text: str, *, is_open: bool = False) -> tuple[str, int]:
     if not is_open and host not in ("127.0.0.1", "localhost", "::1"):
         raise ValueError(
             f"--http serves at 127.0.0.1, localhost or [::1], not at {host}: it asks nobody who "
-            "they are. A proxy that does can stand before it"
+            f"they are; {instead}"
         )
     return host, int(port)
 

@@ -221,9 +221,19 @@ def policy_of(options: argparse.Namespace) -> Policy:
         changes["env"] = _more(("*",) if policy.env is True else policy.env, options.env)
     if options.run:
         changes["commands"] = _more(policy.commands, options.run)
-    if options.net or options.listen:
-        changes["network"] = _network(policy.network, options.net, options.listen)
-    return policy.replace(**changes)._told_in("options")
+    try:
+        if options.net or options.listen:
+            changes["network"] = _network(policy.network, options.net, options.listen)
+        return policy.replace(**changes)._told_in("options")
+    except ValueError as error:
+        raise ValueError(_of_option(str(error))) from None
+
+
+def _of_option(message: str) -> str:
+    """The message about a field, ``commands[0] must …``, as one about the option for it."""
+    field, _, rest = message.partition("[")
+    names = (option.names for option in TABLE if option.adds_to == field)
+    return next((f"{name} {rest.partition('] ')[2]}" for name in names), message)
 
 
 def _field(text: str) -> dict[str, Any]:

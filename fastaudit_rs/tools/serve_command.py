@@ -30,7 +30,9 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         token = None if options.token_file is None else token_in(options.token_file)
-        host, port = address_of(options.http, is_open=token is not None)
+        host, port = address_of(
+            options.http, is_open=token is not None, instead="with --token-file it serves there"
+        )
         if options.sessions < 1:
             raise ValueError(f"--sessions takes a number from 1, not {options.sessions}")
         rules = sandbox_rules(options)

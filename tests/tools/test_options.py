@@ -127,6 +127,21 @@ class TestPermissions:
         assert module.allowances(module.policy_of(read(words))) == told
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--net http://a.org", "--net must be a host name"),
+        ("--listen x:y", "--listen must be a host name"),
+        ("--run 'git push'", "--run must be the name or the path of one program"),
+        ("--env A=b", "--env must be the name of a variable"),
+    ],
+)
+def test_a_wrong_value_names_its_option(words, message):
+    with pytest.raises(ValueError) as wrong:
+        module.policy_of(read(words))
+    assert str(wrong.value).startswith(message)
+
+
 class TestLimits:
     def test_each(self):
         assert module.limits_of(read("")) == Limits(memory=None, wall_seconds=None)

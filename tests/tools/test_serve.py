@@ -274,7 +274,7 @@ def test_malformed_forms(pod, body):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--http", "0.0.0.0:1"], "not at 0.0.0.0"),
+        (["--http", "0.0.0.0:1"], "who they are; with --token-file it serves there"),
         (["--http", "x"], "--http takes an address"),
         (["--token-file", "/none"], "No such file"),
         (["--sessions", "0"], "--sessions takes a number from 1"),
