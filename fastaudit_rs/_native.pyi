@@ -76,58 +76,55 @@ def mk_audit(
     rules: Literal["0.1", "0.2"] = "0.1",
     packages: str | Iterable[str] = (),
 ) -> AuditPerms:
-    """Make a guard factory for code that may write only below the approved roots.
+    """Make guards for code that may write only below some roots: ``with audit_perms(): ...``.
 
     Args:
-        oks: Approved roots, an iterable of ``str``, ``bytes`` or ``os.PathLike``. Each is expanded
-            (``'~'``) and resolved now, links included; ``'.'`` stands for the current directory at
-            the time of each check; ``'/'`` approves every path. No roots: nothing may be written. A
-            root that does not exist warns, unless it looks like a file that will be made.
-        before_deny: ``before_deny(event, args, frame, msg, data)``, called before an event is
-            denied. A true answer allows it. ``frame`` is the innermost Python frame. Its exceptions
-            go to the guarded code.
+        oks: The roots, an iterable of ``str``, ``bytes`` or ``os.PathLike``: code may write there
+            and below. ``['/']`` approves every path, ``[]`` none. ``'~'`` is expanded and links are
+            resolved now; ``'.'`` is the current directory at each check. A root that does not exist
+            causes a ``UserWarning``, unless it looks like a file that the code will make.
+        before_deny: ``before_deny(event, args, frame, msg, data)``, called before the guard denies
+            an event. A true answer allows it. ``frame`` is the innermost Python frame. Guarded code
+            gets what it raises.
         on_call: ``on_call(caller, callee, fn, code, off, data)``, called before a native call
-            raises ``fastaudit.call``. ``False`` suppresses the event;
-            ``sys.monitoring.DISABLE`` does so for the call site. Needs ``monitor_calls``.
-        data: Any object; handed to both callbacks.
-        tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; by default 3 or another
-            free one (``AuditPerms.tool_id``).
-        monitor_calls: True if calls of native code that is not in the standard library raise the
-            audit event ``fastaudit.call``.
-        calls: How calls are watched. With ``"events"`` the interpreter reports each call (PEP 669,
+            becomes the event ``fastaudit.call``. ``False`` suppresses the event;
+            ``sys.monitoring.DISABLE`` also suppresses later ones of the call site. Needs
+            ``monitor_calls``.
+        data: Any object, for both callbacks.
+        tool_id: The ``sys.monitoring`` tool id of the guard, 0 to 5; by default 3 or another free
+            one (``AuditPerms.tool_id``).
+        monitor_calls: ``False`` watches no calls. Otherwise each call of native code outside the
+            standard library is the audit event ``fastaudit.call``.
+        calls: How the guard watches calls. With ``"events"`` CPython reports each call (PEP 669,
             Python 3.12 and newer), which slows code that calls much. With ``"callee"`` native code
             reports its own calls: other code runs at full speed, and calls by ``map``, ``sorted``
-            and the like are seen too. Native functions that are made while code runs are seen if
-            native code returned them. ``None`` is the value of the environment variable
-            ``FASTAUDIT_RS_CALLS``; without one ``"events"``, and ``"callee"`` before Python 3.12.
-        retire_sites: Stop watching a call site after its first harmless call, one of Python code or
-            of the standard library. Code runs at nearly full speed, but native code called there
-            later is not seen. Needs ``monitor_calls``, and ``calls="events"``. It has no effect on
-            free-threaded builds.
-        on_denied: ``on_denied(denied)``, called with the ``AuditDenied`` before it is raised. Its
-            exceptions become the cause of the denial.
-        on_ask: ``on_ask(denied)``, called with the ``AuditDenied`` before it is raised, and after
-            ``before_deny``, for an answer: ``'once'`` (or ``True``) allows this operation,
-            ``'guard'`` this subject for as long as the factory lives, ``'pattern'`` its directory,
-            program, package or host with its port, and ``'deny'`` (``False``, ``None``) nothing.
-            ``'never'`` denies that pattern, or that subject, without asking any more.
-            ``denied.answers`` has those that can be given. Its exceptions become the cause of the
-            denial, and so does any other answer. A coroutine function is run by the event loop that
-            runs now, while the guarded code waits in another thread. `Approvals` keeps the answers
-            in a file.
-        ask_seconds: The seconds that a coroutine function has for its answer; ``None`` for any
-            number. When they are over the operation is denied.
-        log: An `AuditLog`, or the path of one, for the decisions under guards of this factory.
-        rules: The rules of the guard: ``'0.1'``, those of fastaudit 0.1, or ``'0.2'``, those of
-            fastaudit 0.2, as ``fastaudit_rs.v02.mk_audit`` has them: whatever is not allowed by
-            name is denied, and ``oks`` may be ``None``.
-        packages: Packages that may do what they need, as one installs or imports them; ``'data'``
-            names all that fastaudit_rs declares (numpy, pandas, matplotlib and so on,
-            ``docs/packages.md``). Their native code may be called, with that of their requirements;
-            importing them may do what is denied otherwise; their variables may be set (with
-            ``'data'``, all harmless ones); their own code may use ``ctypes``; and threads may
-            start, under the same guard. Native functions of theirs that write files are judged by
-            the path.
+            and the like are seen too. It sees a native function that was made under the guard if
+            native code returned it. ``None`` takes the environment variable
+            ``FASTAUDIT_RS_CALLS``, or else ``"events"`` (``"callee"`` before Python 3.12).
+        retire_sites: ``True`` stops watching a call site after its first call of Python code or of
+            the standard library. Code runs at nearly full speed, but the guard misses native code
+            that the site calls later. Needs ``monitor_calls`` and ``calls="events"``. It has no
+            effect on free-threaded builds.
+        on_denied: ``on_denied(denied)``, called with each `AuditDenied` before it is raised. What
+            it raises becomes the cause of the denial.
+        on_ask: ``on_ask(denied)``, called with the `AuditDenied` after ``before_deny``, for one of
+            ``denied.answers``: ``'once'`` (or ``True``) allows this operation; ``'guard'`` its
+            file, variable, module, or host with its port, as long as the factory lives;
+            ``'pattern'`` the file's directory, the command's program or the module's package;
+            ``'deny'`` (``False``, ``None``) nothing; ``'never'`` nothing, and it is not asked about
+            that pattern again. Another answer, or what it raises, becomes the cause of the denial.
+            A coroutine function runs in the event loop that runs now, while the guarded code waits
+            in another thread. `Approvals` keeps answers in a file.
+        ask_seconds: The seconds that a coroutine function has for its answer; then the operation is
+            denied. ``None`` sets no limit.
+        log: An `AuditLog`, or its path, for the decisions of these guards.
+        rules: ``'0.1'`` for the rules of fastaudit 0.1; ``'0.2'`` for those of fastaudit 0.2, which
+            deny whatever they do not allow by name and let ``oks`` be ``None``.
+        packages: Packages that may do what they need, by the names under which you install or
+            import them; ``'data'`` names all that ``docs/packages.md`` lists. Code may call their
+            native code and that of their requirements, import them and start threads under the
+            same guard. They may set their variables (with ``'data'`` all harmless ones) and use
+            ``ctypes``. The guard still judges the files that their native code writes.
 
     Returns:
         A factory of guards. ``with audit_perms()`` turns the checks on in the current context, and
@@ -135,16 +132,16 @@ def mk_audit(
 
     Raises:
         TypeError: An argument has the wrong type; the message names it.
-        ValueError: A root is empty, holds a NUL or cannot be encoded, ``tool_id`` is out of range,
-            or a name in ``packages`` is neither installed nor declared.
-        RuntimeError: ``calls="events"`` or ``retire_sites`` before Python 3.12; a tool id in use;
-            ``on_call`` or ``retire_sites`` without ``monitor_calls``; another audit hook refused
-            ours.
-        PermissionError: Called inside a guard.
+        ValueError: A root is empty, contains a NUL or cannot be encoded, ``tool_id`` is out of
+            range, or a name in ``packages`` is neither installed nor declared.
+        RuntimeError: ``calls="events"`` or ``retire_sites`` before Python 3.12; ``on_call`` or
+            ``retire_sites`` without ``monitor_calls``; a ``tool_id`` that another tool uses;
+            another audit hook that refuses ours.
+        PermissionError: Guarded code called it.
 
-    Callbacks run under the guard. An event that is denied while one of them runs is denied without
-    calling any. The first call installs one audit hook (PEP 578) for the life of the process.
-    Raises the audit event ``audit_perms.set_config`` with ``oks``.
+    Callbacks run under the guard. What they are denied calls no callback. The first call adds one
+    audit hook (PEP 578) for the life of the process, and each raises the audit event
+    ``audit_perms.set_config`` with ``oks``.
 
     For example:
 
@@ -165,34 +162,32 @@ def _mk_audit_02(
     *,
     packages: str | Iterable[str] = (),
 ) -> AuditPerms:
-    """Make a guard factory with the rules of fastaudit 0.2: whatever is not named is denied.
+    """Make guards with the rules of fastaudit 0.2, which deny whatever they do not allow by name.
 
-    Reading passes, and writing below the roots; making functions and classes, environment variables
-    that no program or import is found by, and the thread of an event loop's own executor.
-    Everything else is denied unless ``before_deny`` allows it: the network, processes, threads,
-    audit events that nobody knows. ``docs/events.md`` has the rule for each event.
+    They allow reading, writing below the roots, making functions and classes, the thread of an
+    event loop's own executor, and variables that do not decide where programs and modules are
+    found. They deny everything else, such as the network, processes, threads and unknown audit
+    events, unless ``before_deny`` allows it. ``docs/events.md`` has the rule for each event.
 
-    Native calls pass into modules that installed packages declare safe, in the entry point group
-    ``fastaudit_safe_native``, and those that fastaudit 0.2.10 itself declares. A module named in
-    the group ``fastaudit_import_allow`` or in ``allow_imports`` may do what is denied otherwise
-    while it is imported. The functions in ``fastaudit_audit_hook`` are asked before
-    ``before_deny``, those in ``fastaudit_monitor_hook`` before ``on_call``. All are read when the
-    first guard is made.
+    Guards read four groups of entry points when the first is made. Code may call the native modules
+    in ``fastaudit_safe_native``, and those that fastaudit 0.2.10 itself declares. The modules in
+    ``fastaudit_import_allow``, and in ``allow_imports``, may do anything while they are imported.
+    The functions in ``fastaudit_audit_hook`` are asked before ``before_deny``, those in
+    ``fastaudit_monitor_hook`` before ``on_call``.
 
     Args:
-        oks: Approved roots, as for ``fastaudit_rs.mk_audit``; ``None`` approves every path.
-        before_deny: ``before_deny(event, args, frame, msg, data, calls)``, called before an event
-            is denied. A true answer allows it. ``msg`` has the call chain, and where the guard was
-            entered if that was in another thread or task. For ``fastaudit.call`` the third argument
-            is the call chain. ``calls`` are the tracked calls in progress (`fastaudit_rs.calls`); a
-            function that takes five arguments is called without them.
+        oks: The roots, as for ``fastaudit_rs.mk_audit``; ``None`` approves every path.
+        before_deny: ``before_deny(event, args, frame, msg, data, calls)``, called before the guard
+            denies an event. A true answer allows it. ``msg`` has the call chain, and where another
+            thread or task entered the guard. For ``fastaudit.call`` the third argument is the call
+            chain. ``calls`` are the tracked calls in progress (`fastaudit_rs.calls`); a function
+            with five parameters does not get them.
         on_call: ``on_call(caller, callee, fn, code, off, data, calls)``, as for
             ``fastaudit_rs.mk_audit``.
         data: Any object; handed to both callbacks.
         tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5.
-        monitor_calls: True if native calls raise ``fastaudit.call``, as for
-            ``fastaudit_rs.mk_audit``.
-        allow_imports: Modules whose import may do what is denied otherwise, with those below them.
+        monitor_calls: ``False`` watches no calls, as for ``fastaudit_rs.mk_audit``.
+        allow_imports: Modules that may do anything while they are imported, with those below them.
         packages: Packages that may do what they need, as for ``fastaudit_rs.mk_audit``.
 
     Returns:
@@ -344,29 +339,35 @@ class _ActiveCall: ...
 class Network:
     """Rules for the network. Immutable, hashable, comparable; can be pickled.
 
-    A host is a name (``'example.com'``), all names below one (``'*.example.com'``), ``'*'``, an IP
-    address or an IP network (``'10.0.0.0/8'``); perhaps with ports of its own
-    (``'example.com:8443'``, ``'[::1]:8000-8999'``). A host that is allowed by name is allowed at
-    the addresses that its name was looked up to under the same guard, and only there.
+    A host is a name (``'example.com'``), all names below one (``'*.example.com'``), all names
+    (``'*'``), an IP address or an IP network (``'10.0.0.0/8'``), with or without ports
+    (``'example.com:8443'``, ``'[::1]:8000-8999'``). A name allows the addresses that its look-up
+    returned under the same guard.
 
     Args:
-        hosts: The hosts that may be reached; ``None`` for all.
-        block: Hosts that may not be reached, whatever ``hosts`` says and by whatever name or
-            address.
-        ports: The ports that may be reached at hosts without ports of their own: numbers, and
+        hosts: Hosts that code may connect to; ``None`` for all.
+        block: Hosts that code may not connect to, under any name or address, whatever ``hosts``
+            says.
+        ports: Ports that code may connect to at hosts without ports of their own: numbers, and
             ranges such as ``'8000-8999'``; ``None`` for all.
-        listen: The addresses of this machine that may be listened at: ``False`` for none, ``True``
-            for all, or an iterable of hosts. ``'0.0.0.0'`` is all of them at once.
-        unix: Where Unix sockets may be, for connecting and listening: an iterable of paths, or
-            ``None`` for anywhere. ``'@name'`` is one that is not a file. Listening makes a file,
-            which has to be inside ``write`` as well.
-        lookup: True if the names of hosts that may be reached may be looked up.
-        max_connections: The number of sockets that may be connected at a time under one guard;
-            ``None`` for any number.
-        http: The requests that may be made to the hosts that these name, each a method, a host and
-            a path: ``'GET api.example.com/v1/*'``. ``*`` is any method, in a path one segment, and
-            at its end all below. Other hosts are held to none. A sandbox reads the requests; under
-            a guard without one these hosts are not reached.
+        listen: Addresses of this machine at which code may listen: ``False`` for none, ``True``
+            for all, or an iterable of hosts. ``'0.0.0.0'`` stands for listening at all of them at
+            once.
+        unix: Paths of Unix sockets, or directories of them, where code may connect and listen:
+            an iterable, or ``None`` for anywhere. ``'@name'`` is an abstract one. Listening makes a
+            file, so the path must be inside ``write`` too.
+        lookup: ``False`` denies looking up even the names that ``hosts`` allows.
+        max_connections: How many sockets code may have connected at a time under one guard;
+            ``None`` sets no limit.
+        http: Requests that code may make, each a method, a host and a path:
+            ``'GET api.example.com/v1/*'``. ``*`` is any method, in a path one segment, and at its
+            end everything below. Hosts without a rule take any request. Only a sandbox reads
+            requests: other guards deny connecting to hosts with rules.
+
+    Examples:
+        >>> policy = Policy(network=Network(hosts=["pypi.org:443", "*.example.com"]))
+        >>> policy.explain("socket.getaddrinfo", "example.org", 443, 0, 0, 0).rule
+        'network.hosts'
 
     Raises:
         TypeError: An argument has the wrong type; the message names it.
@@ -387,21 +388,21 @@ class Network:
         http: Iterable[str] = (),
     ) -> Network: ...
     hosts: Final[tuple[str, ...] | None]
-    """The hosts that may be reached; ``None`` for all."""
+    """Hosts that code may connect to; ``None`` for all."""
     block: Final[tuple[str, ...]]
-    """Hosts that may not be reached, whatever ``hosts`` says."""
+    """Hosts that code may not connect to, whatever ``hosts`` says."""
     ports: Final[tuple[int | str, ...] | None]
-    """The ports that may be reached; ``None`` for all."""
+    """Ports that code may connect to; ``None`` for all."""
     listen: Final[bool | tuple[str, ...]]
-    """The addresses that may be listened at; ``True`` for all."""
+    """Addresses at which code may listen; ``True`` for all."""
     unix: Final[tuple[str, ...] | None]
-    """Where Unix sockets may be; ``None`` for anywhere."""
+    """Paths where code may use Unix sockets; ``None`` for anywhere."""
     lookup: Final[bool]
-    """True if the names of hosts that may be reached may be looked up."""
+    """False if code may not look up names."""
     max_connections: Final[int | None]
-    """The number of sockets that may be connected at a time; ``None`` for any number."""
+    """How many sockets code may have connected at a time; ``None`` without a limit."""
     http: Final[tuple[str, ...]]
-    """The requests that may be made to the hosts that these name."""
+    """Requests that code may make to the hosts that these name."""
 
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
 
@@ -546,66 +547,69 @@ class _Confinement:
 
 @final
 class Policy:
-    """Rules for code. Immutable, hashable, comparable; can be pickled.
+    """What code may do. Immutable, hashable, comparable; can be pickled.
+
+    ``docs/policy.md`` explains each field. Paths are ``str``, ``bytes`` or ``os.PathLike``, in
+    UTF-8; ``'.'`` is the current directory and ``'~'`` the home directory. All are resolved when a
+    guard is made. A directory stands for everything in it.
 
     Args:
-        write: Where may be written: an iterable of paths (``str``, ``bytes`` or ``os.PathLike``,
-            UTF-8), or ``None`` for anywhere. Nowhere by default. ``'.'`` is the current directory,
-            ``'~'`` the home directory; all are resolved when a guard is made. A path approves
-            itself and everything below it.
-        read: Where may be read, likewise; anywhere by default. The standard library and installed
-            packages, from which modules are imported, can always be read.
-        block: Paths that nothing may read or write, whatever ``write`` and ``read`` say;
-            directories that hold them may not be moved.
-        protect: Names that are kept from writing even inside ``write``, wherever they are:
-            ``'.git/hooks'`` protects ``a/.git/hooks/b``. ``True`` for those of
-            ``Policy.PROTECTED``, ``False`` for none, or an iterable of names.
-        max_bytes: The bytes that may be written to files in one guard: a number, a size such as
-            ``'10M'`` (1024 * 1024 * 10), or ``None`` for any number.
-        commands: Programs that may be started: ``False`` for none, ``True`` for all, or an iterable
-            of names, as found on ``PATH`` when the guard is made, and paths. A shell command is
-            started by ``sh``. A program is not watched.
-        env: Environment variables that may be set and removed: ``False`` for none, ``True`` for all
-            but those that decide what other programs run or load (``PATH``, ``LD_*``, ``PYTHON*``
-            and so on), or an iterable of names, which may name those too; ``'MY_*'`` is for all
-            that begin so.
-        import_allow: Installed packages that may do what the policy denies while they are imported
-            (set a variable, load a library, start a thread), ``'*'`` for all. Blocked and protected
-            files stay so.
-        threads: ``'deny'``, or ``'inherit'``: threads may be started, and run under the same guard.
-        unknown_events: ``'allow'`` or ``'deny'`` audit events that ``docs/events.md`` does not
+        write: Paths that code may write: an iterable, or ``None`` for anywhere. Nowhere by default.
+        read: Paths that code may read: an iterable, or ``None`` for anywhere, the default. Code can
+            always read the standard library, installed packages and what ``write`` names.
+        block: Paths that code may neither read nor write, whatever ``write`` and ``read`` say.
+        protect: Names that code may not write even inside ``write``: ``'.git/hooks'`` protects
+            ``a/.git/hooks/b``. ``True`` for those of ``Policy.PROTECTED``, ``False`` for none, or
+            an iterable of names.
+        max_bytes: The bytes that code may write to files under one guard: a number, a size such as
+            ``'10M'`` (10 * 1024 * 1024), or ``None`` for no limit.
+        commands: Programs that code may start: ``False`` for none, ``True`` for all, or an iterable
+            of paths and of names that are looked up on ``PATH`` when the guard is made. A shell
+            command needs ``'/bin/sh'``. The guard does not watch the program.
+        env: Environment variables that code may set and remove: ``False`` for none; ``True`` for
+            all but those that decide what other programs run or load (``PATH``, ``LD_*``,
+            ``PYTHON*`` and so on); or an iterable of names, also of those. ``'MY_*'`` is a prefix.
+        import_allow: Installed packages whose import may do what the policy denies otherwise, such
+            as set a variable, load a library or start a thread; ``'*'`` for all. ``block`` and
+            ``protect`` still apply.
+        threads: ``'deny'``, or ``'inherit'``: code may start threads, which run under the same
+            guard.
+        unknown_events: ``'allow'`` or ``'deny'``, for audit events that ``docs/events.md`` does not
             name.
-        native: Native modules from outside the standard library that may be called: ``False`` for
-            none but those that ``mk_audit`` lets pass, ``True`` for all (calls are not watched
-            then), or an iterable of modules. What native code does to files, which hosts it
-            reaches and which programs it starts is judged by the other fields. With
-            ``'unjudged'`` all may be called, and nothing that they do is judged.
-        on_violation: The answer to an operation that the policy does not allow: ``'raise'``; with
-            the others it proceeds and is in ``guard.violations``: ``'warn'`` (`AuditWarning`),
-            ``'log'`` (``logging.getLogger('fastaudit_rs')``, with ``to_dict()`` as the attribute
-            ``fastaudit`` of the record), or a function that is called with the `AuditDenied`. An
-            exception of that function stops the operation.
-        imports: Modules that may be imported if they were not imported yet: ``True`` for all,
-            ``False`` for none, an iterable of modules, or a dict with such an ``'allow'`` and a
-            ``'block'``, an iterable of modules that nobody may import. Imports of an installed
-            module are not looked at but for ``'block'``.
-        network: Operations on the network: ``True`` for everything, ``False`` for nothing (no
-            connecting, listening, sending to an address and looking up hosts; sockets that are
-            connected already can be used), or a `Network` of rules.
+        native: Native modules outside the standard library that code may call: ``False`` for none,
+            ``True`` for all (then the guard watches no calls), or an iterable of modules and
+            packages. The other fields judge the files, hosts and programs that native code uses,
+            except with ``'unjudged'``, which allows calling all.
+        on_violation: What happens when the policy does not allow an operation. ``'raise'`` denies
+            it. With the others it proceeds, and ``guard.violations`` has it: ``'warn'`` gives an
+            `AuditWarning`; ``'log'`` a record of ``logging.getLogger('fastaudit_rs')``, with
+            ``to_dict()`` as its attribute ``fastaudit``; a function gets the `AuditDenied`, and
+            stops the operation by raising.
+        imports: Modules that code may import: ``True`` for all, ``False`` for none, an iterable, or
+            a dict with such an ``'allow'`` and with ``'block'``, modules that no code may import.
+            Installed modules may import everything that ``'block'`` does not name. Modules that
+            were imported before stay usable.
+        network: ``True`` for the whole network; ``False`` for none (no connecting, listening,
+            sending to an address and looking up hosts; open connections still work); or a
+            `Network`.
         packages: Packages that may do what they need, as for `mk_audit`: ``'data'``, or an iterable
             of names. It adds to the other fields.
 
+    Examples:
+        >>> policy = Policy(write=["/srv/out"], network=False)
+        >>> print(policy.explain("open", "/srv/data/a.txt", "w", 0).rule)
+        write
+
     Raises:
         TypeError: An argument has the wrong type; the message names it.
-        ValueError: A value that is not accepted: an empty path, one with a NUL or that is not
-            UTF-8, a protected name with an empty, ``'.'`` or ``'..'`` part, a variable's name with
-            ``=``, a command with arguments, an invalid name of a module.
+        ValueError: A value is not accepted, such as an empty path, a command with arguments or a
+            variable's name with ``=``; the message names it.
 
-    A guard of a policy treats everything else as ``mk_audit`` does.
+    Operations that no field decides, such as signals, follow the rules of `mk_audit`.
     """
 
     PROTECTED: ClassVar[list[str]]
-    """The names that are protected unless a policy says otherwise."""
+    """The names that ``protect=True`` protects."""
 
     PRESETS: ClassVar[list[str]]
     """The names that `preset` takes."""
@@ -630,38 +634,38 @@ class Policy:
         packages: str | Iterable[str] = (),
     ) -> Policy: ...
     write: Final[tuple[str, ...] | None]
-    """Where may be written, as given; ``None`` for anywhere."""
+    """Paths that code may write, as given; ``None`` for anywhere."""
     read: Final[tuple[str, ...] | None]
-    """Where may be read, as given; ``None`` for anywhere."""
+    """Paths that code may read, as given; ``None`` for anywhere."""
     block: Final[tuple[str, ...]]
-    """The paths that nothing may read or write, as given."""
+    """Paths that code may neither read nor write, as given."""
     protect: Final[bool | tuple[str, ...]]
-    """The names that are kept from writing; ``True`` for the preset."""
+    """Names that code may not write; ``True`` for `PROTECTED`."""
     max_bytes: Final[int | None]
-    """The bytes that may be written to files; ``None`` for any number."""
+    """The bytes that code may write to files; ``None`` without a limit."""
     commands: Final[bool | tuple[str, ...]]
-    """The programs that may be started, as given; ``True`` for all."""
+    """Programs that code may start, as given; ``True`` for all."""
     env: Final[bool | tuple[str, ...]]
-    """The environment variables that may be set; ``True`` for all but the dangerous ones."""
+    """Variables that code may set; ``True`` for all but the dangerous ones."""
     import_allow: Final[tuple[str, ...]]
-    """Packages whose import may do what the policy denies otherwise."""
+    """Packages whose import is exempt from the policy."""
     threads: Final[Literal["deny", "inherit"]]
-    """``'inherit'`` if threads may be started, under the same guard; else ``'deny'``."""
+    """``'inherit'`` if code may start threads, under the same guard; else ``'deny'``."""
     unknown_events: Final[Literal["allow", "deny"]]
     """``'allow'`` if unknown audit events pass; else ``'deny'``."""
     native: Final[bool | Literal["unjudged"] | tuple[str, ...]]
-    """The native modules that may be called; ``True`` for all.
+    """Native modules that code may call; ``True`` for all.
 
-    ``'unjudged'``: all, and what they do is not judged.
+    With ``'unjudged'`` all, and the guard does not judge what they do.
     """
     on_violation: Final[Literal["raise", "warn", "log"] | _OnViolation]
-    """The answer to an operation that the policy does not allow."""
+    """What happens when the policy does not allow an operation."""
     imports: Final[bool | tuple[str, ...] | dict[str, Any]]
-    """The modules that may be imported; a dict if some are blocked."""
+    """Modules that code may import; a dict if some are blocked."""
     packages: Final[tuple[str, ...]]
     """Packages that may do what they need, as given."""
     network: Final[bool | Network]
-    """Operations on the network."""
+    """The network: ``True``, ``False`` or a `Network`."""
 
     def replace(
         self,
@@ -699,14 +703,12 @@ class Policy:
         ask_seconds: float | None = None,
         log: AuditLog | _Path | None = None,
     ) -> AuditPerms:
-        """Make a guard factory for code that may do what the policy says.
+        """Make guards for code that may do what the policy says: ``with policy.guard()(): ...``.
 
-        ``with policy.guard()(): ...``
-
-        Takes the arguments of `mk_audit` except ``oks``, and raises its errors. The paths of the
-        policy are resolved now. A program in ``commands`` that does not exist warns, and so does a
-        path in ``write`` whose directory does not exist. If ``native`` is ``True`` no calls are
-        watched, unless there is an ``on_call``.
+        Takes the arguments of `mk_audit` except ``oks``, and raises its errors. Resolves the paths
+        of the policy now. A program in ``commands`` that does not exist causes a ``UserWarning``,
+        and so does a path in ``write`` whose directory does not exist. If ``native`` is ``True``,
+        the guards watch calls only for an ``on_call``.
         """
 
     def observe(
@@ -722,15 +724,30 @@ class Policy:
         enforce: bool = False,
         log: _Path | None = None,
     ) -> Observer:
-        """Make a guard factory that records the operations of code.
+        """Make guards that record what code does.
 
-        ``with observe() as recording: ...``
+        Takes the arguments of `guard` that it names, and raises its errors. Operations that the
+        policy does not allow proceed, without calling ``before_deny`` or ``on_denied``.
 
-        Takes the arguments of `guard`, and raises its errors. With ``enforce`` an operation that
-        the policy does not allow is denied; otherwise it proceeds and is recorded, without calling
-        ``before_deny`` or ``on_denied``. ``log`` is a file to which each decision is added as it is
-        made, a line of JSON each, in the form that ``docs/recording.md`` describes; ``OSError`` is
-        raised if it cannot be opened.
+        Args:
+            before_deny: As in `guard`, with ``enforce``.
+            on_call: As in `guard`.
+            data: As in `guard`.
+            tool_id: As in `guard`.
+            monitor_calls: As in `guard`.
+            calls: As in `guard`.
+            on_denied: As in `guard`, with ``enforce``.
+            enforce: ``True`` denies what the policy does not allow.
+            log: The path of a file that gets a line of JSON for each decision at once, in the form
+                that ``docs/recording.md`` describes.
+
+        Raises:
+            OSError: The file of ``log`` cannot be opened.
+
+        Examples:
+            >>> with Policy().observe()() as recording:
+            ...     import json
+            >>> policy = recording.suggest()
         """
 
     def install(
@@ -747,29 +764,26 @@ class Policy:
         ask_seconds: float | None = None,
         log: AuditLog | _Path | None = None,
     ) -> None:
-        """Turn the policy on for the whole process and every thread, for good.
+        """Turn the policy on for every thread of the process, for good.
 
-        Nothing turns it off again. Guards can be entered beside it, and restrict more. A policy
-        that is installed later holds beside the first, each with its own callbacks.
-
-        Takes the arguments of `guard`, and raises its errors, and:
+        Guards can only restrict more. A second policy holds beside the first, each with its own
+        callbacks. Takes the arguments of `guard`, and raises its errors.
 
         Raises:
-            RuntimeError: A policy is installed already, and this one allows something that it does
-                not; the message names the field.
+            RuntimeError: This policy allows something that an installed one does not; the message
+                names the field.
         """
 
     def call(
         self, function: Callable[_Params, _Result], /, *args: _Params.args, **kwargs: _Params.kwargs
     ) -> _Result:
-        """Call a function on a thread of its own that a guard and the kernel confine.
+        """Call a function on a new thread that a guard and the kernel confine.
 
-        The thread is under a guard of this policy, and under what Landlock (landlock(7)) can hold
-        of it: where may be written and read, whether programs may start, whether TCP may be used.
-        This holds until the thread ends, for native code and for the threads and programs that it
-        starts too. The rest of the process stays free. ``docs/sandbox.md`` says what is not
-        covered. The function has a copy of the current context (PEP 567); its result is returned,
-        and its exceptions are raised.
+        A guard of this policy holds on the thread, and the kernel's Landlock (landlock(7)) enforces
+        its files, whether programs may start and whether code may use TCP, also for native code
+        and for the threads and programs that the function starts. The rest of the process stays
+        free. ``docs/sandbox.md`` says what this does not cover. The function runs in a copy of the
+        current context (PEP 567). Returns its result, and raises what it raises.
 
         Raises:
             AuditDenied: The guard denied something.
@@ -804,24 +818,31 @@ class Policy:
         policy: Policy | None = None,
         raw: bool = False,
     ) -> Callable[_Params, _Result]:
-        """Make a tool: a function that guarded code may call, and that runs with the host's rights.
+        """Make a `Tool`: a function with the host's rights that guarded code may call.
 
-        ``@policy.tool``, ``@policy.tool(policy=...)`` or ``policy.tool(function)``. The result is a
-        `Tool`.
+        Write ``@policy.tool``, ``@policy.tool(policy=...)`` or ``policy.tool(function)``.
 
         Args:
-            function: A function or a coroutine function. It is called with the host's rights, and
-                with what its annotations name; code of the guest that runs meanwhile (callbacks,
-                finalizers) stays guarded.
+            function: A function or a coroutine function. It gets what its annotations name. Guarded
+                code that runs during the call (callbacks, finalizers) stays guarded.
             name: Its name in messages and recordings; by default that of the function.
-            policy: A policy to run it under, instead of the host's rights.
-            raw: True if arguments, results and exceptions are handed over as they are. By default
-                they are data, and copied.
+            policy: A policy that it runs under, instead of with the host's rights.
+            raw: ``True`` passes arguments, results and exceptions as they are. By default they are
+                data, which are copied.
 
         Raises:
-            TypeError: It is not a function, or a generator function; or nobody can tell how data
-                become what an annotation names.
-            AuditDenied: Guarded code makes no tools.
+            TypeError: It is not a function, is a generator function, or has an annotation that no
+                data can become.
+            AuditDenied: Guarded code called it.
+
+        Examples:
+            >>> policy = Policy()
+            >>> @policy.tool
+            ... def price(item: str) -> float:
+            ...     return {"tea": 3.5}[item]
+            >>> with policy.guard()():
+            ...     exec("print(price('tea'))", {"price": price})
+            3.5
         """
     @overload
     def tool(
@@ -856,26 +877,25 @@ class Policy:
         ask_seconds: float | None = None,
         log: AuditLog | _Path | None = None,
     ) -> Session:
-        """A session: steps of code that share names, on a thread of their own under a guard.
+        """Make a session: steps that share names, on a thread of their own under a guard.
 
-        ``result = policy.session().run("1 + 1")``
-
-        The thread is no process: native code that does not return cannot be ended, and what the
-        code changes in the interpreter lasts. ``docs/limits.md`` tells; `Sandbox.session` has the
-        same methods and a process of its own.
+        Nothing ends native code on the thread that does not return, and what steps change in the
+        interpreter lasts (``docs/limits.md``). `Sandbox.session` has the same methods and a process
+        of its own.
 
         Args:
-            id: The name under which `Session.save` keeps it in a store; one is made by default.
-            tools: Functions of the host that steps may call, by name, as if by `tool`; or a list of
-                functions, of tools of LangChain, Pydantic AI or smolagents, and of `MCP` servers.
-            directory: Its first current directory, that of the process by default. If it is given,
-                ``'.'`` in the policy is it, and `Result.changed` has the files that change in it.
-            timeout: The seconds that a step may take.
-            output: The bytes that a step may write to standard output and error, each.
-            snapshots: The number of states that `Session.snapshot` keeps at a time.
-            tool_calls: The number of calls of tools that a step may make.
-            pending_seconds: The time in which a question can be answered that waits, because
-                ``on_ask`` answered ``"pending"``.
+            id: The name under which `Session.save` keeps it in a store; a random one by default.
+            tools: What steps may call: a mapping from names to functions of the host; or a list of
+                functions, tools of LangChain, Pydantic AI or smolagents, and `MCP` servers.
+            directory: Where steps start; by default the current directory. If you pass it, it is
+                the ``'.'`` of the policy, and `Result.changed` has the files that change in it.
+            timeout: The seconds that a step may take; ``None`` sets no limit.
+            output: The bytes that a step may write to standard output and to standard error, as a
+                number or a size such as ``"10M"``; ``None`` sets no limit.
+            snapshots: How many states `Session.snapshot` keeps at a time.
+            tool_calls: How many calls of tools a step may make.
+            pending_seconds: The seconds in which `Session.answer` takes an answer, after ``on_ask``
+                answered ``"pending"``; ``None`` sets no limit.
             monitor_calls: As in `guard`.
             before_deny: As in `guard`.
             on_call: As in `guard`.
@@ -889,9 +909,15 @@ class Policy:
             log: As in `guard`.
 
         Raises:
-            OSError: The directory cannot be used.
-            TypeError: An argument has another type.
-            ValueError: An argument has a wrong value.
+            OSError: There is no such directory.
+            TypeError: An argument has another type; the message names it.
+            ValueError: An argument has a wrong value; the message names it.
+
+        Examples:
+            >>> with Policy(network=False).session(timeout=60) as session:
+            ...     ran = session.run("x = 6")
+            ...     session.run("x * 7").value
+            42
         """
 
     def worker_plugin(self) -> GuardPlugin:
@@ -922,12 +948,20 @@ class Policy:
     def explain(
         self, event: str, /, *args: Any, approvals: Approvals | _Path | None = None
     ) -> Explanation:
-        """The verdict of a guard of this policy on an audit event, without doing it.
+        """Judge an audit event as a guard of this policy would, without doing it.
 
-        A denial is reported also if ``on_violation`` lets the operation proceed. An event that
-        passes because neither Python nor this package raises it warns, unless it is named like an
-        event of another package. With ``approvals``, a file of answers, the verdict is that of a
-        guard with it, and ``approved_by`` or ``refused_by`` names it.
+        Reports a denial even if ``on_violation`` lets the operation proceed. An event that neither
+        Python nor this package raises causes a ``UserWarning``, unless its name looks like another
+        package's.
+
+        Args:
+            event: The name of the event, as in ``docs/events.md``.
+            *args: Its arguments.
+            approvals: An `Approvals` or its file: the answers there count too, and ``approved_by``
+                or ``refused_by`` names the file.
+
+        Raises:
+            TypeError: ``event`` is not a ``str``.
 
         For example:
 
@@ -935,10 +969,7 @@ class Policy:
         """
 
     def lint(self) -> list[str]:
-        """The rules that never apply, each as a sentence that begins with the field.
-
-        A root inside another or inside ``block``, a program that does not exist, and so on.
-        """
+        """Name rules that never apply, such as a path inside ``block``, a sentence for each."""
 
     def to_toml(self) -> str:
         """The policy as TOML, with all fields.
@@ -971,7 +1002,7 @@ class Policy:
 
 @final
 class Observer:
-    """Makes guards that record: ``with observe() as recording: ...``."""
+    """Makes guards that record: ``with observe() as recording: ...``. `Policy.observe` makes it."""
 
     def __call__(self) -> Recording:
         """Make a guard to enter with ``with``."""
@@ -981,9 +1012,9 @@ class Observer:
 
 @final
 class Recording:
-    """A guard that records the operations of code, and the recording.
+    """A guard that records what code does: ``with policy.observe()() as recording: ...``.
 
-    Each effect is kept once, the first 10,000, with its count.
+    It keeps each effect once, with its count, up to 10,000 effects.
     """
 
     def __enter__(self) -> Recording: ...
@@ -998,34 +1029,35 @@ class Recording:
         """The same recording, which continues when it is entered again."""
 
     effects: Final[list[Effect]]
-    """The operations, in the order in which each was done first."""
+    """The operations, in the order of their first time."""
     dropped: Final[int]
-    """The number of decisions left out of `effects`, as there were too many different ones."""
+    """The number of decisions that found no place in `effects`."""
     never_allowed: Final[list[str]]
-    """The events among them that no policy allows, but a ``before_deny`` may."""
+    """Events that no policy allows; a ``before_deny`` can."""
 
     def summary(self) -> str:
         """A table of the operations."""
 
     def to_json(self) -> str:
-        """Everything as JSON, in the form that ``docs/recording.md`` describes."""
+        """Everything as JSON; ``docs/recording.md`` describes the keys."""
 
     def suggest(self, threshold: int = 10) -> Policy:
-        """The least policy under which all of it passes.
+        """The least policy that allows everything recorded.
 
-        Paths are exact. A directory stands for its entries only if at least ``threshold`` of them
-        were touched and it holds no others.
+        Args:
+            threshold: A directory replaces its entries if code touched all of them, and at least
+                this many. Other paths are exact.
 
         Raises:
             TypeError: ``threshold`` is not an ``int``.
-            ValueError: It is less than 1.
+            ValueError: ``threshold`` is less than 1.
         """
 
     def _repr_html_(self) -> str: ...
 
 @final
 class Effect:
-    """An operation under a guard that observes, and how often it was done."""
+    """An operation in a `Recording`, and how often code did it."""
 
     event: Final[str]
     """The audit event."""
@@ -1034,36 +1066,36 @@ class Effect:
     effect: Final[str | None]
     """The effect of the operation: ``'write'``, ``'process'`` and so on; ``docs/events.md``."""
     path: Final[str | None]
-    """The resolved path of its target."""
+    """The resolved path that it touched."""
     host: Final[str | None]
-    """The host that was reached."""
+    """The host that it reached, or looked up."""
     verdict: Final[str]
-    """``'allowed'``, the field of the policy that does not allow it, or ``'denied'``."""
+    """``'allowed'``, the field that denies it, or ``'denied'`` if no policy allows it."""
     count: Final[int]
-    """The number of times that it was done."""
+    """How many times code did it."""
     tool: Final[str | None]
-    """The tool that did it with rights of its own; ``None`` if the guest did."""
+    """The `Tool` that did it; ``None`` if guarded code did."""
     call_chain: Final[tuple[str, ...]]
-    """The functions that led to it the first time, the outermost first."""
+    """The functions that led to it the first time, outermost first."""
 
 @final
 class Explanation:
-    """The answer of `Policy.explain`; as text it is ``'allowed'`` or the message of the denial."""
+    """The answer of `Policy.explain`; its text is ``'allowed'`` or the message of the denial."""
 
     allowed: Final[bool]
-    """True if the event would pass."""
+    """True if a guard would allow the event."""
     denied: Final[AuditDenied | None]
-    """The denial that would be raised."""
+    """The denial that a guard would raise; ``None`` if it allows the event."""
     approved_by: Final[Path | None]
     """The file of answers that allows what the policy denies."""
     refused_by: Final[Path | None]
-    """The file of answers that keeps its denial: nobody is asked."""
+    """The file of answers that denies it, so that nobody is asked."""
     rule: Final[str | None]
-    """The field of the policy that denies it; ``None`` if the event is denied as such."""
+    """The field that denies it; ``None`` if it is allowed, or if no policy allows it."""
 
 @final
 class AuditPerms:
-    """Makes guards of one configuration: ``with audit_perms(): ...``."""
+    """Makes guards: ``with audit_perms(): ...``. `mk_audit` and `Policy.guard` make it."""
 
     def __call__(self) -> Guard:
         """Make a guard to enter with ``with``, or to decorate a function with."""
@@ -1072,7 +1104,7 @@ class AuditPerms:
         """Tell whether a guard of this configuration is in force here."""
 
     tool_id: Final[int | None]
-    """The ``sys.monitoring`` tool id calls are watched with; ``None`` without a monitor."""
+    """The ``sys.monitoring`` tool id of its guards; ``None`` if they do not use one."""
 
     def _share(self, files: _TemporaryFiles) -> None:
         """Have guards entered from now on share a directory for temporary files."""
@@ -1081,9 +1113,9 @@ class AuditPerms:
         """The guards' own directory for temporary files, which is made if it does not exist."""
 
     def set_data(self, d: _Data) -> _Data:
-        """Replace the host data for guards entered from now on, and return it.
+        """Replace ``data`` of the callbacks for guards entered from now on, and return it.
 
-        Raises the audit event ``audit_perms.set_data``, which is denied inside a guard.
+        Raises the audit event ``audit_perms.set_data``, which guards deny.
         """
 
     @overload
@@ -1108,29 +1140,29 @@ class AuditPerms:
         raw: bool = False,
     ) -> Callable[[Callable[_Params, _Result]], Callable[_Params, _Result]]: ...
     def add_imports(self, *mods: str) -> tuple[str, ...]:
-        """Add modules whose import may do what is denied otherwise, for guards entered from now on.
+        """Add modules to ``allow_imports`` for guards entered from now on, and return all of them.
 
-        Returns all of them. Raises the audit event ``audit_perms.add_imports``, which is denied
-        inside a guard.
+        Raises the audit event ``audit_perms.add_imports``, which guards deny.
 
         Raises:
-            TypeError: One is not a ``str``.
+            TypeError: A name is not a ``str``.
             RuntimeError: The guards do not have the rules of fastaudit 0.2.
         """
 
 @final
 class Tool:
-    """A function of the host that guarded code may call: made by `Policy.tool`.
+    """A function of the host that guarded code may call; `Policy.tool` makes it.
 
-    It runs with the host's rights, or under the policy that it was made with, and the guard is back
-    in force when it returns. Arguments and results are passed by value, up to 16 MB, 1,048,576
-    values and 90 levels: None, numbers, text, bytes, lists, tuples, dicts, sets, dates, decimals,
-    UUIDs, paths, arrays of numpy, frames of pandas, images of Pillow. An instance of a subclass
-    becomes one of the class itself; anything else is a ``TypeError``. The annotation of a parameter
-    says what the function gets: a dataclass made of a dictionary, a date of its text. Of
-    dataclasses, models and enums that the function returns the code gets the data.
-    Python's own exceptions are made anew; of others the code that called gets a `ToolError`. No
-    attribute leads to the function. Whoever has a tool can call it, also by importing its module.
+    It runs with the host's rights, or under the policy that it was made with. When it returns, the
+    guard holds again. Arguments and results are copied, up to 16 MB, 1,048,576 values and 90
+    levels: None, numbers, text, bytes, lists, tuples, dicts, sets, dates, decimals, UUIDs, paths,
+    arrays of numpy, frames of pandas and polars, images of Pillow. An instance of a subclass
+    becomes one of the class itself; other objects are a ``TypeError``.
+
+    The function gets what its annotations name, such as a dataclass for a dictionary, or a date for
+    its text. Dataclasses, models and enums that it returns become data. The code gets copies of
+    built-in exceptions, and a `ToolError` for others. No attribute leads to the function. All code
+    that gets hold of the tool can call it, also by importing its module.
     """
 
     __name__: str
@@ -1138,7 +1170,7 @@ class Tool:
     __signature__: Signature | None
 
     schema: Final[dict[str, Any]]
-    """A JSON schema: ``name``, ``description``, and ``parameters``, the schema of its arguments."""
+    """A JSON schema with ``name``, ``description`` and ``parameters``."""
     _is_async: Final[bool]
     """True if calls of it are awaited."""
 
@@ -1146,11 +1178,11 @@ class Tool:
 
 @final
 class Guard:
-    """A guard: checks are on in the current context from ``__enter__`` to ``__exit__``.
+    """A guard: ``with audit_perms() as guard: ...`` judges what runs in the current context.
 
-    A guard can be entered again after it was left, but not while it is entered. As a decorator it
-    guards each call of the function, also of a coroutine function. Entering raises the audit event
-    ``audit_perms.set_config`` unless a guard of the same configuration is in force.
+    It can be entered again after its block, but not inside it. ``@audit_perms()`` guards each call
+    of a function or a coroutine function. Entering raises the audit event
+    ``audit_perms.set_config``, unless a guard of the same factory is in force.
     """
 
     def __enter__(self) -> Guard: ...
@@ -1176,44 +1208,43 @@ class Guard:
         """
 
     violations: Final[list[AuditDenied]]
-    """The denials since the guard was entered last, the first thousand, in order.
+    """The denials since the guard was entered last, in order, up to a thousand.
 
-    Also those that the guarded code, or a library, caught. These are new exceptions without a
-    traceback; they have the call chain that was read from the original.
+    It has those too that guarded code, or a library, caught. They are new exceptions: without a
+    traceback, but with the call chain.
     """
     violation_count: Final[int]
     """The number of denials since the guard was entered last."""
 
     def __call__(self, function: _Function, /) -> _Function:
-        """Decorate a function or coroutine function: each call runs under a guard of its own.
+        """Decorate a function or a coroutine function: each call runs under a guard of its own.
 
         Raises:
-            TypeError: Not a function, or a generator function, whose body runs after the call.
+            TypeError: It is not a function, or a generator function, whose body runs after the
+                call.
         """
 
 @final
 class AuditLog:
-    """A log of the decisions of guards: a line of JSON for each, as ``docs/recording.md`` has it.
+    """A log of what guards decide: a line of JSON for each decision (``docs/recording.md``).
 
-    A decision is an event that a policy was asked about, allowed or denied. Reading counts
-    where it is restricted. Up to 63 lines are kept back: until an operation is denied, a second is
-    over and another one comes, a guard with this log is left, or the process ends. Copies of the
-    process (``os.fork``) write whole lines to the same file. Guarded code cannot change the file by
-    its path. The lines are links of a chain: each has a number, the hash of the one before and its
-    own, and a file that is there goes on with the next. A file that cannot be written stops nobody:
-    its lines wait, up to 16 MB, and others are counted in ``lost``.
+    A decision is an event that the policy must judge, allowed or denied. The log keeps up to 63
+    lines back, until the guard denies something, the next line comes after a second, the guard
+    ends or the process ends. Copies of the process (``os.fork``) write whole lines to the same
+    file. Guarded code cannot change the file by its path. The lines form a chain of hashes, which
+    a log of the same file continues. If the file cannot be written, code continues: up to 16 MB of
+    lines wait, and ``lost`` counts the others.
 
     Args:
-        file: The path of a file to append to, which is made if it does not exist; a file
-            descriptor, which is copied; or a function that a thread calls with some lines
-            (``bytes``, each line ends with a newline). A function gets no lines of copies of the
-            process.
-        name: The name of the guards that write to it, for the key ``guard``.
+        file: The path of a file to append to or make; a file descriptor, which the log copies; or
+            a function that a thread calls with some lines (``bytes``, each with its newline). A
+            function gets no lines of copies of the process.
+        name: The name of the guards, for the key ``guard``.
 
     Raises:
-        TypeError: ``file`` or ``name`` is something else.
+        TypeError: ``file`` or ``name`` has another type.
         OSError: The file cannot be opened.
-        RuntimeError: A guard is in force here.
+        RuntimeError: Guarded code called it.
 
     Examples:
         >>> log = AuditLog("audit.jsonl", name="agent 7")
@@ -1225,33 +1256,33 @@ class AuditLog:
         cls, file: _Path | int | Callable[[bytes], object], *, name: str | None = None
     ) -> AuditLog: ...
     def named(self, name: str, /) -> AuditLog:
-        """The same log, for guards of this name.
+        """The same log with another name of guards.
 
         Raises:
             TypeError: The name is not a ``str``.
         """
 
     name: Final[str | None]
-    """The name of the guards that write to it."""
+    """The name of the guards."""
     path: Final[str | None]
     """The resolved path of its file; ``None`` for a descriptor and a function."""
     lost: Final[int]
-    """The number of lines of this process that were lost."""
+    """How many lines of this process found no place."""
     head: Final[tuple[int, str] | None]
     """The number (``seq``) and the hash of the last line that this process added to the chain.
 
-    Kept elsewhere, they show whether that line and all before it are still there:
-    ``fastaudit-rs log verify FILE --expect HASH``. Call `flush` first; ``None`` before a line.
+    ``None`` before the first line. Call `flush` first, and keep the hash elsewhere: ``fastaudit-rs
+    log verify FILE --expect HASH`` says whether that line and all before it are still there.
     """
 
     def flush(self) -> None:
-        """Write the lines that are kept back."""
+        """Write the lines that it keeps back."""
 
     def close(self) -> None:
-        """Write the lines that are kept back, and count those that follow as lost.
+        """Write the lines that it keeps back, and count later ones as lost.
 
         Raises:
-            RuntimeError: A guard is in force here.
+            RuntimeError: Guarded code called it.
         """
 
     @staticmethod
@@ -1272,32 +1303,26 @@ class AuditLog:
 
 @final
 class AuditCfg:
-    """The configuration of a guard. Immutable.
-
-    It is the argument of the event ``audit_perms.set_config`` that entering a guard raises.
-    """
+    """The configuration of a guard, which the event ``audit_perms.set_config`` has. Immutable."""
 
     oks: Final[tuple[str, ...]]
-    """The approved roots, resolved when the guard was made.
-
-    ``'.'``, of `mk_audit` alone, is the current directory at the time of each check.
-    """
+    """The roots, resolved; ``'.'`` of `mk_audit` is the current directory at each check."""
     before_deny: Final[_BeforeDeny | None]
-    """The callback that may allow a denied event."""
+    """The callback that can allow an event."""
     on_call: Final[_OnCall | None]
-    """The callback that may suppress the event of a native call."""
+    """The callback that can suppress the event of a native call."""
     on_denied: Final[_OnDenied | None]
-    """The callback that is called with each denial."""
+    """The callback that gets each denial."""
     on_ask: Final[_OnAsk | None]
-    """The callback that is asked before an operation is denied."""
+    """The callback that can answer a question before a denial."""
     data: Final[Any]
-    """The host data, handed to both callbacks."""
+    """The object that ``before_deny`` and ``on_call`` get."""
     monitor_calls: Final[bool]
-    """True if native calls raise ``fastaudit.call``."""
+    """True if the guard watches calls of native code."""
     retire_sites: Final[bool]
-    """True if a call site is no longer watched after a call of anything but native code."""
+    """True if the guard stops watching a call site after a harmless call."""
     import_allow: Final[tuple[str, ...]]
-    """The packages whose import may do what is denied otherwise."""
+    """Packages whose import is exempt from the policy."""
 
 @final
 class _Denial:
