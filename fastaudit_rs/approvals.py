@@ -12,17 +12,19 @@ _Ask: TypeAlias = Callable[[AuditDenied], object] | Callable[[AuditDenied], Awai
 
 
 class Approvals:
-    """A file of answers: an ``on_ask`` that asks another one and keeps its answers.
+    """An ``on_ask`` that keeps the answers of another one in a file.
 
-    ``policy.guard(on_ask=Approvals("approvals.toml", ask))``
+    A guard reads the file when it is made. It is a policy in TOML, as `Policy.from_toml` reads it,
+    whose fields add to the guard's own policy. What its table ``[never]`` names is denied without
+    asking. The guard replaces the file to add the answers ``"guard"``, ``"pattern"`` and
+    ``"never"``.
 
-    The file is read when a guard is made. It is a policy in TOML, as `Policy.from_toml` reads it,
-    of which a guard takes the fields that are there as additions to its own policy. Additions in
-    its table ``[never]`` are denied instead, and nobody is asked. The guard adds the answers
-    ``"guard"``, ``"pattern"`` and ``"never"`` to it, and puts another file in its place.
+    Your own code can call it with a denial: it asks, keeps the answer and returns it. Pass it no
+    denial that other code worded, such as that of a sandbox.
 
-    Called by code outside of guards it asks, keeps the answer in the file and returns it. It must
-    not be called with a denial that other code worded, such as that of a sandbox.
+    Examples:
+        >>> policy = Policy(write=["."])
+        >>> audit_perms = policy.guard(on_ask=Approvals("approvals.toml", lambda denied: "once"))
     """
 
     __slots__ = ("ask", "path")
@@ -41,7 +43,7 @@ class Approvals:
                 file hold.
 
         Raises:
-            TypeError: ``path`` is not that of a file, or ``ask`` cannot be called.
+            TypeError: ``path`` is not a path, or ``ask`` is not a function.
         """
         if not isinstance(path, (str, os.PathLike)):
             kind = type(path).__name__

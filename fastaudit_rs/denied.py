@@ -15,12 +15,20 @@ TOOL_CALL = "fastaudit.tool"
 
 
 class AuditDenied(PermissionError):
-    """An operation was denied by a guard.
+    """A guard denied an operation.
 
     Its only argument is the message, as in ``fastaudit``. ``str()`` adds the call chain, the
-    setting that would allow the operation, and that trying again will not help. It can be pickled,
-    and its fields hold plain values alone: it keeps nothing of the guarded code alive but its
-    traceback.
+    setting that would allow the operation, and that trying again does not help. It can be pickled.
+    Its fields are plain values: apart from its traceback it keeps nothing of the guarded code
+    alive.
+
+    Examples:
+        >>> try:
+        ...     with Policy().guard(monitor_calls=False)():
+        ...         open("/srv/a", "w")
+        ... except AuditDenied as denied:
+        ...     print(denied.rule, denied.path, denied.hint)
+        write /srv/a write = ['/srv/a']
     """
 
     __module__ = "fastaudit_rs"
@@ -49,7 +57,7 @@ class AuditDenied(PermissionError):
 
     @property
     def strerror(self) -> str:  # type: ignore[override]
-        """The message, as of any error of the system."""
+        """The message, as an ``OSError`` has it."""
         return _of(self).message
 
     @property
@@ -59,7 +67,7 @@ class AuditDenied(PermissionError):
 
     @property
     def event_args(self) -> "tuple[Any, ...]":
-        """The arguments of the event; objects that are not plain values as their ``repr()``."""
+        """The arguments of the event; other objects than plain values as their ``repr()``."""
         return _of(self).event_args
 
     @property
@@ -69,124 +77,121 @@ class AuditDenied(PermissionError):
 
     @property
     def effect(self) -> str | None:
-        """The effect, ``'write'`` or ``'native'`` for example: see ``docs/events.md``."""
+        """The effect, such as ``'write'`` or ``'native'``: see ``docs/events.md``."""
         return _of(self).effect
 
     @property
     def path(self) -> str | None:
-        """The path that is not approved."""
+        """The path, as the code gave it; ``None`` if the operation has none."""
         return _of(self).path
 
     @property
     def resolved(self) -> str | None:
-        """The place that ``path`` led to when the operation was denied, links followed.
+        """Where ``path`` led when the operation was denied, with links followed.
 
-        It is the file or the directory's entry that the operation is done to; for ``os.symlink``
-        the place that the new link leads to. ``None`` if it cannot be told.
+        It is the file or the entry of a directory that the operation would change; for
+        ``os.symlink`` where the new link would lead. ``None`` if that is unknown.
         """
         return _of(self).resolved
 
     @property
     def link(self) -> str | None:
-        """The link that would be made, if the operation makes one that leads to ``resolved``."""
+        """The link to ``resolved`` that the operation would make."""
         return _of(self).link
 
     @property
     def rule(self) -> str | None:
-        """The field of the policy that decided; ``None`` if an event is denied as such."""
+        """The field of the policy that decided; ``None`` if no field allows the event."""
         return _of(self).rule
 
     @property
     def host(self) -> str | None:
-        """The host that would have been reached."""
+        """The host that the code would reach."""
         return _of(self).host
 
     @property
     def command(self) -> str | None:
-        """The command that would have been run, as a shell would read it."""
+        """The command that the code would run, as a shell reads it."""
         return _of(self).command
 
     @property
     def callee(self) -> str | None:
-        """The native code that would have been called, ``'module.function'``."""
+        """The native code that the code would call, ``'module.function'``."""
         return _of(self).callee
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """The approved roots of the guard."""
+        """The places where the guard allows writing."""
         return _of(self).roots
 
     @property
     def call_chain(self) -> tuple[str, ...]:
-        """The functions that led to the operation, ``'module.function'``, the outermost first.
+        """The functions that led to the operation, ``'module.function'``, outermost first.
 
-        Worked out from the traceback on first use: read it where the exception is caught.
+        The first use reads the traceback, so use it where you catch the exception.
         """
         return _of(self).call_chain(self.__traceback__)
 
     @property
     def place(self) -> str | None:
-        """Where in the user's own files the operation was asked for, ``'file:line'``.
+        """The innermost line outside the standard library and installed packages, ``'file:line'``.
 
-        It is the innermost line outside the standard library and installed packages, as noted when
-        the operation was denied. ``None`` if no such code ran.
+        ``None`` if no such code led to the operation.
         """
         return _of(self).place
 
     @property
     def tool(self) -> str | None:
-        """The name of the tool in whose course the operation was asked for."""
+        """The name of the tool that was running."""
         return _of(self).tool
 
     @property
     def library(self) -> str | None:
-        """The file of the native library that asked for it; ``None`` if Python did."""
+        """The file of the native library that asked for it; ``None`` if Python code did."""
         return _of(self).library
 
     @property
     def package(self) -> str | None:
-        """The package that installed ``library``, by the name that one imports."""
+        """The package that installed ``library``, by the name to import."""
         return _of(self).package
 
     @property
     def origin(self) -> str | None:
-        """Where a guard by the rules of fastaudit 0.2 was entered, if in another thread or task."""
+        """Where another thread or task entered a guard with the rules of fastaudit 0.2."""
         return _of(self).origin
 
     @property
     def hint(self) -> str | None:
-        """The setting by which the host would allow the operation.
+        """The setting that would allow the operation, in the form in which the policy was written.
 
-        It is worded as the policy was written, and names each field as a whole, with the values
-        that were allowed before and those that the same field denied before under this guard.
+        Each field is complete: it has its present values, and what this guard denied by the same
+        field before.
         """
         return _of(self).hint
 
     @property
     def suggestion(self) -> "dict[str, Any] | None":
-        """The same as values: each field to change, as a whole.
+        """The same as data that JSON can hold: pass it to `Policy.replace`, or to ``mk_audit``.
 
-        They are values that JSON can hold: for a `Policy` its fields (``network`` is a dict of the
-        arguments of `Network`), for ``mk_audit`` its arguments. ``None`` if no field would allow
-        it.
+        ``network`` is a dict of the arguments of `Network`. ``None`` if no field would allow it.
         """
         return _of(self).suggestion
 
     @property
     def answers(self) -> "tuple[Answer, ...]":
-        """The answers of ``on_ask`` that can be given to it.
+        """The answers that ``on_ask`` can give.
 
-        ``'guard'`` and ``'pattern'`` are left out where no field of a policy allows just that: for
-        a blocked path, a shell, or a directory that has all of a user's files. ``'never'`` is left
-        out where both are. ``'step'`` is for calls of tools of MCP servers.
+        ``'guard'`` and ``'pattern'`` are missing where no field allows just that: for a blocked
+        path, a shell, or a directory with all of a user's files. If both are missing, so is
+        ``'never'``. ``'step'`` is for calls of tools of MCP servers.
         """
         once, *others = _of(self).answers
         return (once, "step", *others) if self.event == TOOL_CALL else (once, *others)
 
     def approval(self, answer: "Answer") -> "dict[str, Any] | None":
-        """Return the fields of a policy that the answer would add; ``None`` if it adds none.
+        """Return the fields that an answer would add to the policy; ``None`` if it adds none.
 
-        For ``'never'`` they are those for which nobody would be asked any more.
+        For ``'never'`` they name what nobody would be asked about any more.
 
         Raises:
             ValueError: ``answer`` is not an `Answer`.
@@ -195,10 +200,10 @@ class AuditDenied(PermissionError):
 
     @property
     def answer(self) -> str | None:
-        """The end of the question to ``on_ask``; ``None`` without one.
+        """What came of asking ``on_ask``; ``None`` without one.
 
-        In a sandbox it says so where nobody was asked, because no answer opens what the kernel
-        holds.
+        In a sandbox it also says that nobody was asked, because no answer opens what the kernel
+        denies.
         """
         return _of(self).answer
 

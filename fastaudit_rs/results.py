@@ -54,7 +54,7 @@ class Error:
         kind: The name of its class, with its module unless that is `builtins`.
         message: Its text.
         traceback: The traceback, as Python prints it, with the code's own frames alone.
-        line: The line of the code that it passed through last, from 1; ``None`` if there is none.
+        line: The last line of the code that it passed through, from 1; ``None`` if there is none.
     """
 
     kind: str
@@ -70,15 +70,14 @@ class Error:
 class Timings:
     """Where the time of a run or a step went, in seconds, to the microsecond.
 
-    All but `waited` is its duration.
-
-    In a sandbox the process of the code tells when it ran, within what its host saw.
+    The sum without `waited` is its duration. In a sandbox the code's process reports when the code
+    ran, within what the host saw.
 
     Attributes:
-        waited: For its turn in a `SessionManager`, for a process of a pool, or for its start.
-        started: From then until its code ran: its values were sent, and a copy for `undo` was made.
-        ran: While the code ran. That of a run or a step that was killed has `started` too.
-        reported: From then until its result was there.
+        waited: Waiting for its turn in a `SessionManager`, for a process of a pool, or for a start.
+        started: Sending its values, and copying the process for `Session.undo`.
+        ran: Running the code; if it was killed, `started` too.
+        reported: Getting the result.
     """
 
     waited: float = 0.0
@@ -105,10 +104,10 @@ class ModelContent:
     """A result as content for a model: what an adapter gives its package.
 
     Attributes:
-        text: The text of `Result.for_model`, and the images that are left out.
-        images: The first images, as PNG: up to 10 of 3.5 MB and 8,000 pixels, 10 MB together.
-        files: The names of files that were made, changed or removed; up to 100, without those of
-            caches (in directories whose name begins with a dot).
+        text: The text of `Result.for_model`, with a note on images that are left out.
+        images: Images as PNG: the first 10, of at most 3.5 MB and 8,000 pixels, 10 MB together.
+        files: The names of up to 100 files that the code made, changed or removed, without those in
+            directories whose name begins with a dot.
         is_error: True after an exception, an uncaught denial or a limit.
     """
 
@@ -125,40 +124,37 @@ class Result:
     Its ``repr()`` is one line, and a notebook shows its output too.
 
     Attributes:
-        returncode: The exit status; minus the number of the signal that ended it. Of a step that
-            ended by itself it is that of a program that ends so: 0, 1 for an exception, 77 for a
-            denial.
+        returncode: The exit status; minus the number of the signal that ended it. A step that ended
+            by itself has 0, or 1 for an exception, or 77 for a denial.
         stdout: Its standard output, up to the limit.
-        stderr: The same of standard error.
-        duration: The time that it took, in seconds.
-        killed_by: The limit that ended it, a name of `Limits`; ``"interrupt"`` for a step that was
-            interrupted; ``None`` if nothing did. If memory has a limit, a process that kills itself
-            by SIGKILL looks like one that hit the limit, and it is ``"memory"`` too if the kernel
-            killed a process that the code started.
-        violations: The operations that its policy denied, as the run reported them.
-        value: The value of the last expression, if it was asked for: what JSON can hold, else its
-            ``repr()``. Of a step: by value, as variables are passed, else its ``repr()``.
-        value_error: The reason that there is no value, though it was asked for and the code ran to
-            its end: it is too large, or its ``repr()`` fails.
-        confined: True if the kernel held the policy.
+        stderr: Its standard error, up to the limit.
+        duration: The seconds that it took.
+        killed_by: What ended it: the limit, by its name in `Limits`; ``"interrupt"`` or
+            ``"pending"`` of a session; ``None`` if it ended by itself. With a limit of memory it is
+            ``"memory"`` also if a process kills itself by SIGKILL, or the kernel kills one that the
+            code started.
+        violations: The operations that were denied, as the run reported them.
+        value: The value of the last expression: of a step a copy, of a run (with ``value=True``)
+            data that JSON can hold. A ``repr()`` if that cannot be.
+        value_error: Why there is no value although the code ran to its end: it is too large, or its
+            ``repr()`` fails.
+        confined: True if the kernel enforced the policy.
         changed: The names of files in the directory of the sandbox that were made, changed or
-            removed meanwhile, in order. Runs side by side share the directory.
+            removed during the run, in order. Concurrent runs share the directory.
         error: The exception that ended it, if one did.
-        display: The figures, frames and other things that it showed, in order. Each is a
-            dictionary from MIME types to data: text, and bytes for ``"image/png"``.
-        requests: The requests over the network, in order: the first 1000 that are allowed, and the
-            first 1000 that are denied. A sandbox whose policy names hosts has them, if the kernel
-            holds it.
-        requests_left_out: The number of the others.
-        decisions: The decisions of its guards, in order, as the guest reports them: the first 1000
-            of a run whose sandbox has a log. Each is a line of the log, as ``docs/recording.md``
-            describes it.
-        pending: The question that waits for an answer, where ``on_ask`` of a session answered
-            ``"pending"``, as ``killed_by`` says too: `Session.answer` runs the step again.
-        restarted: Why the step had not all the names of the one before, which `for_model` tells:
-            ``"restored"`` if they are those of a record (`Session.load`), ``"anew"`` if there were
-            none, ``"undone"`` if they were those from before the last step. ``None`` usually.
-        lost: The names that a record could not keep, and the reason of each.
+        display: The figures, frames and other things that it showed, in order, each a dictionary
+            from MIME types to data: text, or bytes for ``"image/png"``.
+        requests: The requests over the network, in order, of a sandbox whose policy names hosts:
+            the first 1,000 allowed and the first 1,000 denied ones.
+        requests_left_out: How many requests are left out.
+        decisions: The first 1,000 decisions of its guards, in order, as the code's process reports
+            them, if the sandbox has a log. ``docs/recording.md`` describes the keys.
+        pending: The question that waits for `Session.answer`, if ``on_ask`` answered
+            ``"pending"``.
+        restarted: Why the step lacked names of the one before, which `for_model` tells too:
+            ``"restored"`` if it had those of a record (`Session.load`), ``"anew"`` if it had none,
+            ``"undone"`` if it had those from before the last step. Usually ``None``.
+        lost: The names that a record could not keep, each with the reason.
         timings: Where the time went.
     """
 
@@ -234,21 +230,20 @@ class Result:
         return f"<div>{''.join(parts)}</div>"
 
     def for_model(self, max_chars: int = 20_000) -> str:
-        r"""Describe it to a model: the answer of a tool that runs code.
+        r"""Describe the result to a model, as the answer of a tool that runs code.
 
         Args:
-            max_chars: The number of characters that each part may have; the middle of a longer one
-                is left out.
+            max_chars: The most characters of each part; a longer one loses its middle.
 
         Returns:
-            The parts that there are, each under its name: ``session`` (what it has lost),
-            ``stdout``, ``stderr``, ``value``, ``displayed`` (texts, and images by their numbers),
-            ``error`` (the traceback, without most frames of libraries), ``ended`` (by a limit, or
-            an exit status), ``denied`` (denials that code swallowed, with their hints) and
-            ``failed requests``. It is what a terminal would show, without colours.
+            What a terminal would show, without colours, in parts under their names: ``session``
+            (what was lost), ``stdout``, ``stderr``, ``value``, ``displayed`` (texts, and images by
+            their numbers), ``error`` (the traceback, without most frames of libraries), ``ended``
+            (by a limit, or with an exit status), ``denied`` (denials that code swallowed, with
+            their hints) and ``failed requests``.
 
         Raises:
-            TypeError: ``max_chars`` is no number.
+            TypeError: ``max_chars`` is not a number.
             ValueError: ``max_chars`` is not positive.
 
         Examples:
@@ -287,7 +282,7 @@ class Result:
             max_chars: As for `for_model`.
 
         Raises:
-            TypeError: ``max_chars`` is no number.
+            TypeError: ``max_chars`` is not a number.
             ValueError: ``max_chars`` is not positive.
 
         Examples:
@@ -302,10 +297,10 @@ class Result:
         return ModelContent(text, images, files_of(self), is_error=not self.success)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as data that JSON can hold, under the names of its attributes.
+        """Return the attributes as data that JSON can hold.
 
-        A ``value`` that JSON cannot hold is its ``repr()``, images are in base64, and denials are
-        what `AuditDenied.to_dict` says.
+        A ``value`` that JSON cannot hold becomes its ``repr()``, an image base64, and a denial its
+        `AuditDenied.to_dict`.
 
         Examples:
             >>> from fastaudit_rs import Policy

@@ -36,23 +36,26 @@ class Limits:
     Sizes are bytes, or texts such as ``"512M"``; M is 1,048,576.
 
     Attributes:
-        memory: The memory that all its processes may use together; each by itself where the kernel
-            cannot count them together (`Sandbox.explain` tells). At least ``"16M"``.
-        wall_seconds: The time that it may take.
-        cpu_seconds: The time that each of its processes may compute.
-        cpu_percent: The part of one core that all its processes may use together, 1 to 100; of
-            each core where the kernel cannot count their time together.
-        processes: The number of processes that it may have at a time; in a session that keeps
-            states to go back to (``undo_depth``), one more. Of threads there may be many
-            more.
-        open_files: The number of descriptors that each of its processes may have; at least 16.
-        disk: The bytes that may be in its directory. Once it has more, runs and steps may remove
-            some, and add nothing.
-        output: The bytes that it may write to its standard output and error, each.
+        memory: The memory of all processes together, at least ``"16M"``; of each process by itself
+            if the kernel cannot count them together (`Sandbox.explain` says so).
+        wall_seconds: The seconds that it may take.
+        cpu_seconds: The seconds of processor time of each process.
+        cpu_percent: The percentage of one core that all processes may use together, 1 to 100; of
+            each core if the kernel cannot count them together.
+        processes: How many processes it may have at a time; one more in a session with
+            ``undo_depth``. It may have many more threads.
+        open_files: How many descriptors each process may have, at least 16.
+        disk: The bytes of the files in its directory. If there are more, later runs and steps can
+            remove files but add nothing.
+        output: The bytes that it may write to standard output and to standard error.
 
     Raises:
         TypeError: A limit has another type.
-        ValueError: It is not a positive number, not a size, or too small for any process.
+        ValueError: A limit is not positive, not a size, or too small for any process.
+
+    Examples:
+        >>> Limits(memory="512M", wall_seconds=5).memory
+        536870912
     """
 
     memory: int | str | None = "2G"

@@ -140,29 +140,29 @@ class Runner(Closing):
         tools: Tools | None = None,
         timeout: float | None = None,
     ) -> Result:
-        """Run code, and wait for it. ``await`` may stand at its top level.
+        """Run code in a new process, and wait for it. ``await`` may stand at its top level.
 
         Args:
-            code: Python code, or the path of a file of it, of at most 64 MB. Where code may write,
-                the file must be a regular one, and no link is followed.
-            args: Its arguments, in ``sys.argv``.
-            stdin: What it reads from its standard input.
-            value: True if the value of the last expression is wanted, and what the code shows:
-                figures and frames (`Result.display`).
-            variables: Values for its names: data, arrays of numpy and frames of pandas. They are
-                copied.
-            tools: Functions of the host for its names, up to 1,000 calls. They run with the host's
-                rights; arguments and results are data, and copied.
+            code: Python code, or the path of a file of code, up to 64 MB. A file where code may
+                write must be a regular one; links there are not followed.
+            args: The code's ``sys.argv[1:]``.
+            stdin: What the code reads from its standard input.
+            value: ``True`` asks for the value of the last expression, and for the figures and
+                frames that the code shows (`Result.display`).
+            variables: Values by name: data, arrays of numpy, frames of pandas and polars, images.
+                The code gets copies.
+            tools: Functions of the host by name, up to 1,000 calls. They run with the host's
+                rights; arguments and results are copied.
             timeout: The seconds that it may take; ``limits.wall_seconds`` by default.
 
         Returns:
-            The result; also where a limit ended the run.
+            The result, also if the code fails or a limit ends it.
 
         Raises:
             OSError: The file cannot be read.
-            RuntimeError: It is closed, or was closed meanwhile, which ends the run.
-            SandboxError: A process that is to run it does not start, or ends by itself.
-            TypeError: An argument has another type, or a variable is no data.
+            RuntimeError: The sandbox is closed, or is closed during the run.
+            SandboxError: The process does not start, or ends by itself.
+            TypeError: An argument has another type, or a variable cannot be copied.
             ValueError: An argument has a wrong value, or a link leads to the file.
         """
         request = RunRequest(
@@ -176,9 +176,9 @@ class Runner(Closing):
 
     @twin("Sandbox.arun", run)
     async def arun(self, *args: Any, **given: Any) -> Result:
-        """Run code as `run` does, without stopping the event loop; its executor is left to others.
+        """Run code as `run` does, without blocking the event loop or using its executor.
 
-        Cancelling it ends the run. An ``on_ask`` and tools that are coroutine functions run in this
+        Cancelling it ends the run. Tools and ``on_ask`` that are coroutine functions run in this
         event loop.
         """
         request = RunRequest(*args, **given)

@@ -49,50 +49,54 @@ CONFINE = ("require", "prefer", "audit")
 
 @checked("Sandbox")
 class Sandbox(Runner):
-    """Runs code in processes of their own, in one directory.
+    """Runs code in processes that the kernel confines, in a directory of its own.
 
     Args:
-        policy: The policy for the code, which may also write to the directory of the sandbox; the
-            preset ``"sandbox"`` by default. ``"."`` in it is that directory. Without ``read`` code
-            reads the standard library, installed packages and its directory;
-            ``read=["/"]`` opens everything.
-        limits: The limits of each run.
-        env: Variables that it has besides those that all programs need: names, whose values are the
-            host's, or a mapping.
-        path: Directories of modules that the code finds besides the installed ones.
-        preload: Names of modules that runs and sessions find imported, such as ``"numpy"``. A
-            process that the kernel confines imports them, before the policy is installed.
-        parent: The directory in which its own is made: the usual one for temporary files by
-            default.
-        confine: ``"require"`` refuses to run if the kernel cannot hold the policy; ``"prefer"``
-            runs all the same, and ``"audit"`` runs everywhere without the kernel; the result says
-            so.
-        backend: ``"process"`` runs code in processes here, ``"docker"`` each run in a container.
-        image: The image of the containers: it has Python, with this package installed.
-        on_ask: A function that is asked before the guard denies an operation, as that of
-            `Policy.guard`, with the host's rights: by each run, and by sessions that have none of
-            their own. A plain one runs in the thread that waits for the run, a coroutine in the
-            event loop of `arun`. Its time is the run's. The answers ``"guard"`` and ``"pattern"``
-            hold until the end of the run.
-        ask_seconds: The time for its answer, if it is a coroutine function.
-        approvable: The most that answers to ``on_ask`` may open: the kernel lets pass what this
-            policy allows too (``write``, ``read``, ``commands``, ``network``), and the guard asks
-            before. Native code can do it without being asked, but for hosts, which the host itself
-            asks about before it connects. Nobody is asked about what the kernel denies whatever the
-            answer is, and without it that is all that these fields deny.
-        secrets: Values that the host puts into requests to their hosts, in the place of what code
-            finds in the variables of their names.
-        log: An `AuditLog`, or the path of one, for the decisions of its guards, as the guest
-            reports them (``"source": "guest"``), and for its requests, as the host saw them.
-        install: Packages that the host installs for the code, from wheels; `Install` says also
-            which ones the code of a session may install itself.
+        policy: What code may do; by default the preset ``"sandbox"``. ``"."`` in it is the
+            sandbox's directory, which code may always write. Without ``read`` code reads the
+            standard library, installed packages and that directory; ``read=["/"]`` opens
+            everything.
+        limits: The limits of each run and step.
+        env: Variables that code gets besides those that all programs need: names of the host's
+            variables, or a mapping from names to values.
+        path: Directories of modules that code can import, besides installed ones.
+        preload: Modules that runs and sessions find imported, such as ``"numpy"``. A confined
+            process imports them before the policy applies.
+        parent: Where the sandbox makes its directory; by default among temporary files.
+        confine: ``"require"`` is an error if the kernel cannot enforce the policy. ``"prefer"``
+            runs code all the same, and ``"audit"`` always without the kernel; `Result.confined`
+            says so.
+        backend: ``"process"``, or ``"docker"`` to run each run in a container.
+        image: The image of the containers, which has Python with this package.
+        on_ask: A function that is asked before the guard denies an operation, as in `Policy.guard`,
+            by each run, and by sessions without their own. It runs with the host's rights: a plain
+            function in the thread that waits for the run, a coroutine function in the event loop
+            of `arun`. Its time counts for the run. The answers ``"guard"`` and ``"pattern"`` hold
+            until the run ends.
+        ask_seconds: The seconds that a coroutine function has for its answer.
+        approvable: The most that answers can allow. The kernel enforces this wider policy
+            (``write``, ``read``, ``commands``, ``network``), and the guard asks about what only it
+            allows. Native code is not asked about files and programs; the host asks about hosts
+            before it connects. Without it no answer opens what these fields deny.
+        secrets: A `Secret` for each value that the host puts into requests in place of what code
+            finds in the variable of its name.
+        log: An `AuditLog`, or its path, for the decisions of the guards, as the code's process
+            reports them (``"source": "guest"``), and for requests, as the host saw them.
+        install: Packages that the host installs for the code, from wheels. `Install` also names
+            packages that the code of a session may install itself.
 
     Raises:
-        SandboxError: A package is not there, the kernel lacks what it needs, under
-            ``confine="require"`` or with `secrets`, or no descriptor is left (``ulimit -n``).
-        TypeError: An argument has another type.
+        SandboxError: A package is missing, the kernel lacks what ``confine="require"`` or `secrets`
+            need, or no descriptor is left (``ulimit -n``).
+        TypeError: An argument has another type; the message names it.
         ValueError: `confine` or `backend` is not a listed value, or does not fit `image`; the
             policy names no hosts for `secrets`, or lets code write where `install` puts packages.
+
+    Examples:
+        >>> from fastaudit_rs import Limits, Sandbox
+        >>> with Sandbox(limits=Limits(memory="500M", wall_seconds=10)) as sandbox:
+        ...     sandbox.run("6 * 7", value=True).value
+        42
     """
 
     def __init__(
@@ -234,10 +238,10 @@ class Sandbox(Runner):
 
     @checked("Sandbox.write_file")
     def write_file(self, name: str | os.PathLike[str], data: str | bytes) -> None:
-        """Write a file in its directory, and make the directories that it is in.
+        """Write a file in the sandbox's directory, and make the directories that it is in.
 
         Raises:
-            OSError: It cannot be written, or is no regular file.
+            OSError: It cannot be written, or is not a regular file.
             RuntimeError: The sandbox is closed.
             TypeError: An argument has another type.
             ValueError: The name leads out of the directory, or through a link.
@@ -248,15 +252,15 @@ class Sandbox(Runner):
     def read_file(
         self, name: str | os.PathLike[str], *, max_bytes: int | str | None = READ
     ) -> bytes:
-        """Read a file in its directory.
+        """Read a file in the sandbox's directory.
 
         Args:
-            name: Its name.
-            max_bytes: The bytes that it may have, also as a text such as ``"100M"``; ``None`` for
-                any number.
+            name: Its name there.
+            max_bytes: The most bytes to read, as a number or a size such as ``"100M"``; ``None``
+                sets no limit.
 
         Raises:
-            OSError: It cannot be read, is no regular file, or has more bytes than it may.
+            OSError: It cannot be read, is not a regular file, or has more than ``max_bytes``.
             RuntimeError: The sandbox is closed.
             TypeError: An argument has another type.
             ValueError: The name leads out of the directory, or through a link, or `max_bytes` is
@@ -329,18 +333,23 @@ class Sandbox(Runner):
         return apart(functools.partial(driven, self._run(request)), "container")
 
     def pool(self, size: int, preload: Iterable[str] = ()) -> Pool:
-        """Processes that are started in advance, for many short runs.
+        """Start processes in advance, for many short runs.
 
         Args:
-            size: The number of runs at a time.
-            preload: Names of modules that each run finds imported. They are imported before the
-                policy is installed, in a process that the kernel confines.
+            size: How many runs it has at a time.
+            preload: Modules that each run finds imported. A confined process imports them before
+                the policy applies: name none that sandboxed code can write.
 
         Raises:
             RuntimeError: The sandbox is closed.
             SandboxError: A process does not start, or a module cannot be imported.
             TypeError: An argument has another type.
-            ValueError: `size` is not positive, or the backend is another one.
+            ValueError: `size` is not positive, or the sandbox runs containers.
+
+        Examples:
+            >>> with Sandbox() as sandbox, sandbox.pool(2, preload=["decimal"]) as pool:
+            ...     pool.run("import decimal; str(decimal.Decimal(2).sqrt())[:6]", value=True).value
+            '1.4142'
         """
         self._check_open()
         if self._docker is not None:
@@ -364,35 +373,31 @@ class Sandbox(Runner):
         ask_seconds: float | None = None,
         pending_seconds: float | None = None,
     ) -> "SandboxSession":
-        """Steps of code that share names, imports and a working directory, in one process.
+        """Make a session: steps that share names, imports and a working directory, in one process.
 
-        Limits hold for each step, but ``cpu_seconds``, which counts all of them.
+        Limits apply to each step, except ``cpu_seconds``, which counts the whole session.
 
         Args:
-            id: The name under which `Session.save` keeps it in a store; one is made by default.
-            tools: Functions of the host for names of the steps, which run with its rights:
-                plain ones in the thread that waits for the step, coroutines in the event loop of
-                `Session.arun`. They get what their annotations name, made of what the code passes
-                by value; their time is the step's.
+            id: The name under which `Session.save` keeps it in a store; a random one by default.
+            tools: What steps may call, as for `Policy.session`. Functions run with the host's
+                rights: plain ones in the thread that waits for the step, coroutine functions in the
+                event loop of `Session.arun`. Their time counts for the step.
             timeout: The seconds that a step may take; ``limits.wall_seconds`` by default.
-            undo_depth: The number of states that `Session.undo` can go back to. Each is a copy of
-                the process that waits.
-            snapshots: The number of states that `Session.snapshot` keeps at a time. Each is such a
-                copy too.
-            tool_calls: The number of calls of tools that a step may make, and of questions.
-            on_ask: A function that is asked before the guard denies an operation, as that of
-                `Policy.guard`; it runs as `tools` do. Its answer opens what the kernel lets
-                pass: see ``approvable`` of `Sandbox`. By default it is that of the sandbox.
-            ask_seconds: The time for its answer, if it is a coroutine function.
-            pending_seconds: The time in which a question can be answered that waits, because
-                ``on_ask`` answered ``"pending"``.
+            undo_depth: How many steps `Session.undo` can go back. Each keeps a copy of the process.
+            snapshots: How many states `Session.snapshot` keeps at a time, each a copy too.
+            tool_calls: How many calls of tools, and how many questions, a step may make.
+            on_ask: As for `Sandbox`, whose function it is by default. It runs as `tools` do. What
+                it can allow is ``approvable`` of `Sandbox`.
+            ask_seconds: The seconds that a coroutine function has for its answer.
+            pending_seconds: The seconds in which `Session.answer` takes an answer, after ``on_ask``
+                answered ``"pending"``; ``None`` sets no limit.
 
         Raises:
             RuntimeError: The sandbox is closed.
-            SandboxError: Its process does not start.
-            TypeError: An argument has another type.
-            ValueError: A number is too small, code cannot use a name, or the backend is another
-                one.
+            SandboxError: The process does not start.
+            TypeError: An argument has another type; the message names it.
+            ValueError: A number is too small, code cannot use a name, or the sandbox runs
+                containers.
         """
         self._check_open()
         if self._docker is not None:
