@@ -76,20 +76,27 @@ def guarded(what: Callable[P, R], /) -> Guarded[P, R]: ...
 
 
 def guarded(what: Any, /) -> Any:
-    """Guard a function wherever it is called: in a pool of processes, on a worker of Dask or Ray.
+    """Guard a function in whatever process calls it: in a pool, or on a worker of Dask or Ray.
 
-    ``guarded(policy)(function)`` has the policy with it. ``guarded(function)`` takes the policy of
-    its calling worker (`Policy.worker_plugin`, `fastaudit_rs.ray.setup_hook`).
+    ``@guarded(policy)`` gives the function a policy. ``@guarded`` takes the policy of the worker
+    that calls it (`Policy.worker_plugin`, `fastaudit_rs.ray.setup_hook`).
 
     Args:
-        what: A policy, or a function; also a coroutine function.
+        what: A policy, or a function or coroutine function.
 
     Returns:
-        A decorator, or the guarded function. A denial is raised as `AuditDenied` where the result
-        is asked for, with all that a denial tells.
+        A decorator, or the guarded function. A denial is an `AuditDenied` where you ask for the
+        result, with all its fields.
 
     Raises:
-        TypeError: It is neither, or a generator function.
+        TypeError: ``what`` is something else, or a generator function.
+
+    Examples:
+        >>> @guarded(Policy(write=["/srv/out"]))
+        ... def total(numbers):
+        ...     return sum(numbers)
+        >>> total([1, 2])
+        3
     """
     if isinstance(what, Policy):
         return lambda function: Guarded(function, what)

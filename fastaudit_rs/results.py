@@ -335,12 +335,14 @@ class Result:
     def timeline(self) -> list[Act]:
         """Files, programs and requests in the order of time.
 
-        A sandbox with a log has all decisions; another one the denials and changed files, without a
-        time, after the requests.
+        A sandbox with a log has all decisions. Others have the requests, then denials and changed
+        files without times.
 
         Examples:
-            >>> for act in sandbox.run(code).timeline:
+            >>> from fastaudit_rs import Policy
+            >>> for act in Policy().session().run("open('/srv/b', 'w')").timeline:
             ...     print(act.verdict, act.kind, act.target)
+            denied write /srv/b
         """
         timed = [*map(of_decision, self.decisions), *map(of_request, self.requests)]
         timed.sort(key=lambda act: act.time or 0.0)

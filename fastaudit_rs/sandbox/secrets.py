@@ -23,27 +23,28 @@ PLAIN = "http://"
 
 @checked("Secret")
 class Secret:
-    """A value for requests, such as the key of an API, that code in a sandbox uses and never has.
+    """A value, such as an API key, that code in a sandbox uses without seeing it.
 
-    The code finds a placeholder in the variable `name`, and puts it into the header of a request.
-    The host puts the value there instead, in requests to `hosts` alone.
+    The code's variable `name` has a placeholder, which the code puts into a header of a request. In
+    requests to `hosts`, and no others, the host replaces it with the value.
 
     Args:
         name: The name of the variable.
-        hosts: The hosts that get the value, as those of `Network`: ``"api.example.com"``,
-            ``"*.example.com:8443"``. Requests have to be made over TLS; those to
-            ``"http://intranet"`` need not be.
-        value: The value, of 8 to 4096 visible characters of ASCII, and spaces between them. The
-            host's variable of this name by default.
-        header: The only header that it is put into; any one by default.
+        hosts: The hosts that get the value, as in `Network`: ``"api.example.com"``,
+            ``"*.example.com:8443"``. Requests must use TLS, except those to a host that you name as
+            ``"http://intranet"``.
+        value: The value: 8 to 4096 visible ASCII characters, with spaces between them. By default
+            that of the host's variable `name`.
+        header: The only header in which the host replaces the placeholder; by default any.
 
     Raises:
         TypeError: An argument has another type.
-        ValueError: An argument is not accepted, or there is no such variable.
+        ValueError: An argument is not accepted, or the host has no variable `name`.
 
-    For example:
-
-        Sandbox(policy, secrets=[Secret("API_KEY", hosts=["api.example.com"])])
+    Examples:
+        >>> policy = Policy.preset("sandbox").replace(network={"hosts": ["api.example.com:443"]})
+        >>> secret = Secret("API_KEY", hosts=["api.example.com"], value="the key of the API")
+        >>> Sandbox(policy, secrets=[secret]).close()
     """
 
     __slots__ = ("_value", "header", "hosts", "name")

@@ -32,7 +32,10 @@ from .store import Place, fetched, put
 
 
 class Session(Closing):
-    """Steps of code that share names, imports and a working directory."""
+    """Steps of code that share names, imports and a working directory.
+
+    `Policy.session` makes one in this process, `Sandbox.session` in a sandbox.
+    """
 
     #: The name under which a store keeps its record.
     id: str
@@ -61,25 +64,25 @@ class Session(Closing):
 
         Args:
             code: Python code; ``await`` may stand at its top level.
-            variables: Values for names of the step, and of those after it: data, dates, decimals,
-                paths, arrays of numpy, frames of pandas and polars, images. They are copied.
-            tools: Functions of the host, by name or in a list, for this step and those after it,
-                besides those of the session. They run with the host's rights, and get what their
-                annotations name, made of what the code passes by value.
-            timeout: The seconds that it may take; the session's own limit by default.
-            stdin: What it reads from ``sys.stdin`` and by ``input()``.
-            on_output: A function that gets the output as it comes, by lines, in this thread. If it
-                raises an exception, the step is interrupted, and `run` raises it.
+            variables: Values by name, for this step and later ones: data, dates, decimals, paths,
+                arrays of numpy, frames of pandas and polars, images. The code gets copies.
+            tools: Functions of the host, by name or in a list, for this step and later ones,
+                besides those of the session. They run with the host's rights. Arguments and results
+                are copied; the annotation of a parameter says what the function gets.
+            timeout: The seconds that the step may take; by default the session's.
+            stdin: What the code reads by ``input()`` and from ``sys.stdin``.
+            on_output: A function that gets each line of output, as an `Output`, in this thread. If
+                it raises, the step is interrupted, and `run` raises the same.
 
         Returns:
-            The result: also of a step that fails, or that a limit or `interrupt` ended.
+            The result, also if the step fails, or a limit or `interrupt` ends it.
 
         Raises:
             RuntimeError: The session is closed, or runs a step already.
             SandboxError: Its process has ended; `reset` starts another.
-            TypeError: An argument has another type, a variable cannot be passed by value, or
-                nobody can tell how data become what an annotation of a tool names.
-            ValueError: An argument has a wrong value: no identifier, a negative `timeout`.
+            TypeError: An argument has another type, a variable cannot be copied, or a tool has an
+                annotation that no data can become.
+            ValueError: An argument has a wrong value, such as a name that is not an identifier.
 
         Examples:
             >>> from fastaudit_rs import Policy
@@ -95,7 +98,7 @@ class Session(Closing):
 
     @twin("Session.run", run)
     async def arun(self, code: str, *, on_output: Tell | None = None, **given: Any) -> Result:
-        """Run a step as `run` does, without stopping the event loop. Cancelling it interrupts it.
+        """Run a step as `run` does, without blocking the event loop. Cancelling it interrupts it.
 
         Tools that are coroutine functions, and ``on_output``, run in this event loop.
         """
@@ -123,7 +126,7 @@ class Session(Closing):
         timeout: float | None = None,
         stdin: str | bytes | None = None,
     ) -> Stream:
-        """Run a step as `arun` does, and have its output as it comes.
+        """Run a step as `arun` does, and iterate over its output as it comes.
 
         Examples:
             >>> async def show(session):
@@ -141,7 +144,7 @@ class Session(Closing):
 
     @property
     def pending(self) -> list[Pending]:
-        """The questions that wait for an answer: those for which ``on_ask`` said ``"pending"``."""
+        """The questions that wait for `answer`, because ``on_ask`` answered ``"pending"``."""
         return self._questions.waiting()
 
     @checked("Session.answer")
@@ -153,71 +156,77 @@ class Session(Closing):
         tools: Tools | None = None,
         timeout: float | None = None,
     ) -> Result:
-        """Answer a question that waits, and run its step again, from its beginning.
+        """Answer a question that waits, and run its step again from its beginning.
 
-        The operation that was asked about is answered so, once; ``on_ask`` is asked about others.
-        The step begins with the names that there are now: as it ended, those from before it.
+        The answer counts once, for the operation that the question names; ``on_ask`` is asked about
+        others. The step begins with the present names.
 
         Args:
-            pending: The question's ``id``.
+            pending: The ``id`` of the question.
             answer: One of its ``answers``.
-            tools: As for `run`: a step that was given tools needs them again.
+            tools: As for `run`: a step that had tools of its own needs them again.
             timeout: As for `run`.
 
         Returns:
-            The result of the step. It may wait for another answer.
+            The result of the step, which may wait for another answer.
 
         Raises:
-            RuntimeError: As for `run`; the question waits on where the step does not begin.
+            RuntimeError: As for `run`; then the question still waits.
             TypeError: An argument has another type.
-            ValueError: No question waits by this id: it was answered already, has expired, or is
-                another session's; or it cannot have this answer.
+            ValueError: No question of this session has the id, it was answered already or has
+                expired; or it cannot have this answer.
 
         Examples:
-            >>> ran = policy.session(on_ask=lambda denied: "pending").run(code)
-            >>> if ran.pending is not None:
-            ...     ran = session.answer(ran.pending.id, "once")
+            >>> from fastaudit_rs import Policy
+            >>> with Policy().session(on_ask=lambda denied: "pending") as session:
+            ...     ran = session.run("import os; os.putenv('A', 'b'); 42")
+            ...     if ran.pending is not None:
+            ...         ran = session.answer(ran.pending.id, "once")
+            ...     ran.value
+            42
         """
         with self._answered(pending, answer, tools=tools, timeout=timeout) as request:
             return self._with_losses(self._run(request))
 
     @twin("Session.answer", answer)
     async def aanswer(self, pending: str, answer: Answer, **given: Any) -> Result:
-        """Do the same as `answer` without stopping the event loop."""
+        """Answer as `answer` does, without blocking the event loop."""
         with self._answered(pending, answer, **given) as request:
             return self._with_losses(await self._arun(request))
 
     def allow(self, denied: AuditDenied, answer: Answer = "guard") -> None:
-        """Answer an operation that was denied, for when it is tried again: ``on_ask`` is not asked.
+        """Answer in advance an operation that was denied; ``on_ask`` is not asked about it then.
 
         Args:
-            denied: The denial, of ``Result.violations``.
-            answer: One of ``denied.answers``; ``"guard"`` and ``"pattern"`` hold while the session
-                lasts, ``"once"`` for one more time.
+            denied: A denial of ``Result.violations``.
+            answer: One of ``denied.answers``: ``"guard"`` and ``"pattern"`` hold while the session
+                lasts, ``"once"`` for one time.
 
         Raises:
             RuntimeError: The session was made without an ``on_ask``.
             TypeError: An argument has another type.
-            ValueError: It cannot have this answer.
+            ValueError: The denial cannot have this answer.
 
         Examples:
-            >>> session = policy.session(on_ask=lambda denied: "deny")
-            >>> for denied in session.run(code).violations:
-            ...     session.allow(denied, "pattern")
-            >>> ran = session.run(code)
+            >>> from fastaudit_rs import Policy
+            >>> with Policy().session(on_ask=lambda denied: "deny") as session:
+            ...     for denied in session.run("import os; os.putenv('A', 'b')").violations:
+            ...         session.allow(denied, "guard")
+            ...     session.run("os.putenv('A', 'b')").success
+            True
         """
         if not self._asks:
             raise RuntimeError('allow needs a session with on_ask, such as lambda denied: "deny"')
         self._questions.stand(denied, answer)
 
     def adopt(self, pending: Pending) -> None:
-        """Have a question wait here that waited in a session that is no more.
+        """Take over a question of a session that is gone, so that `answer` finds it here.
 
-        What it says counts as the host's word: take it from a place that no guest can write to.
+        Store questions where no guarded code can write: the session trusts what they say.
 
         Raises:
-            TypeError: It is no `Pending`.
-            ValueError: It had its answer here.
+            TypeError: It is not a `Pending`.
+            ValueError: This session answered it already.
         """
         self._questions.adopt(pending)
 
@@ -252,9 +261,9 @@ class Session(Closing):
 
     @abstractmethod
     def rules_for_model(self) -> str:
-        """What steps may do, as a short text for a model: the policy, limits, the directory.
+        """Tell a model what steps may do: the policy, limits and the directory, in a short text.
 
-        It belongs into the description of the tool that runs code.
+        Put it into the description of the tool that runs code.
 
         Examples:
             >>> from fastaudit_rs import Policy
@@ -283,50 +292,50 @@ class Session(Closing):
 
     @abstractmethod
     def interrupt(self) -> bool:
-        """End the step that runs, by an exception in it: from another thread, or in a tool.
+        """End the step that runs, by a ``KeyboardInterrupt`` in it, from another thread or a tool.
 
-        A tool ends first; the step does nothing after a call of it.
+        A tool that runs ends first.
 
         Returns:
-            True if a step runs. `Result.killed_by` of it is ``"interrupt"``.
+            True if a step runs; its `Result.killed_by` is ``"interrupt"``.
         """
 
     @property
     @abstractmethod
     def names(self) -> list[str]:
-        """The names that steps have given values, in order, without those of the session."""
+        """The names that steps have given values, in order, without tools."""
 
     @abstractmethod
     def get(self, name: str) -> Any:
-        """The value of a name, by value, as variables are passed.
+        """Return a copy of the value of a name.
 
         Raises:
             KeyError: There is no such name.
             RuntimeError: The session is closed, or runs a step.
-            TypeError: The value is nothing of that.
+            TypeError: The value cannot be copied: it is not data, an array, a frame or an image.
         """
 
     @abstractmethod
     def reset(self) -> None:
-        """Begin anew: without names and modules of its own, in its first working directory.
+        """Forget all names and the session's own modules, go back to its first directory.
 
         It closes the snapshots.
         """
 
     @abstractmethod
     def undo(self) -> None:
-        """Go back to the state before the last step, but for files.
+        """Go back to the state before the last step, except for files.
 
-        A second time goes back one step more, as far as states are kept.
+        A sandbox's session goes back one step more each time, up to ``undo_depth``.
 
         Raises:
-            RuntimeError: There is no such state, the session is closed, or runs a step.
+            RuntimeError: The session keeps no such state, is closed, or runs a step.
             SandboxError: Its process has ended, and the states with it; `reset` starts another.
         """
 
     @abstractmethod
     def snapshot(self) -> "Snapshot":
-        """Keep the state that there is now, but for files, to go back to it later.
+        """Keep the present state, except for files, for `restore`.
 
         Examples:
             >>> def tried(session, codes):
@@ -337,21 +346,21 @@ class Session(Closing):
             ...         session.restore(before)
 
         Raises:
-            RuntimeError: As many are kept as may be, the session is closed, or runs a step.
+            RuntimeError: The session keeps as many as it may, is closed, or runs a step.
             SandboxError: Its process has ended, or cannot be copied.
         """
 
     @abstractmethod
     def restore(self, snapshot: "Snapshot") -> None:
-        """Go back to a state that is kept, any number of times; `undo` goes no further back.
+        """Go back to the state of a snapshot, any number of times. `undo` goes no further back.
 
-        It works also where a step has ended the session's process.
+        It works even if a step has ended the session's process.
 
         Raises:
-            RuntimeError: The snapshot is closed, the session is closed, or runs a step.
+            RuntimeError: The snapshot or the session is closed, or the session runs a step.
             SandboxError: The process of the snapshot has ended.
-            TypeError: The argument is no snapshot.
-            ValueError: It is one of another session.
+            TypeError: The argument is not a snapshot.
+            ValueError: It is a snapshot of another session.
         """
 
     @abstractmethod
@@ -359,24 +368,24 @@ class Session(Closing):
         """Let go of a snapshot."""
 
     def save(self, to: Place) -> SessionRecord:
-        """Write a record of the names, which any session can `load`: after this process has ended.
+        """Write a record of the names, which another session can `load`, also in another process.
 
         It has data, arrays and frames by value, and imports, functions and classes by the source
-        of the statements that made them. Files, threads, instances of such classes and the like
-        are lost, as are the working directory and tools.
+        of the statements that made them. Files, threads, instances of such classes, the working
+        directory and tools are lost.
 
         Args:
             to: The path of a file; or a store, a mutable mapping from ids to bytes such as
-                `DirectoryStore`, which gets the record under the id of the session.
+                `DirectoryStore`, for the record under the id of the session.
 
         Returns:
-            The names that were kept, and those that are lost, with the reasons.
+            The names that it keeps, and those that are lost, with the reasons.
 
         Raises:
             OSError: The file cannot be written.
             RuntimeError: The session is closed, or runs a step.
             SandboxError: Its process has ended.
-            TypeError: ``to`` is something else, or there are more names than a record has.
+            TypeError: ``to`` is something else, or the session has too many names.
         """
         self._check_apart(to)
         body = self._saved()
@@ -385,25 +394,24 @@ class Session(Closing):
         return found.told({})
 
     def load(self, source: Place) -> SessionRecord:
-        """Begin anew, as `reset` does, with what a record has.
+        """Forget all names, as `reset` does, and restore those of a record.
 
-        Its statements run where the code of steps does, under the same policy and limits, and get
-        nothing else. It replaces no tool. The next result, and `Result.for_model` of it, tell what
-        is lost.
+        The statements in the record run like the code of steps, under the same policy and limits.
+        Tools stay. The next result, and its `Result.for_model`, tell what is lost.
 
         Args:
-            source: The path of a file; or a store, for its record under the id of the session.
+            source: The path of a file; or a store, for the record under the id of the session.
 
         Returns:
-            The names that there are again, and those that are lost, with the reasons.
+            The restored names, and those that are lost, with the reasons.
 
         Raises:
-            KeyError: The store has no such record.
+            KeyError: The store has no record under the id.
             OSError: The file cannot be read.
             RuntimeError: The session is closed, or runs a step.
-            SandboxError: Its process does not start, or ended meanwhile.
+            SandboxError: Its process does not start, or ends.
             TypeError: ``source`` is something else.
-            ValueError: It is no record of a session.
+            ValueError: It is not a record of a session.
         """
         self._check_apart(source)
         return self._load(read(*fetched(source, self.id)))
@@ -448,10 +456,7 @@ class Session(Closing):
 
     @abstractmethod
     def close(self) -> None:
-        """End it. It runs nothing any more.
-
-        A step that runs is interrupted: its `Result.killed_by` is ``"interrupt"``.
-        """
+        """End the session, and interrupt the step that runs."""
 
     if not TYPE_CHECKING:
 
@@ -468,8 +473,8 @@ class Session(Closing):
 class Snapshot:
     """A state of a session: `Session.snapshot` makes it, `Session.restore` goes back to it.
 
-    In this process it has the names and the working directory; in a sandbox it is a copy of the
-    session's process, which waits.
+    In this process it has the names and the working directory. In a sandbox it is a copy of the
+    session's process.
     """
 
     __slots__ = ("_number", "_session", "_step")
@@ -481,11 +486,11 @@ class Snapshot:
 
     @property
     def step(self) -> int:
-        """The number of steps that the session had run."""
+        """How many steps the session had run."""
         return self._step
 
     def close(self) -> None:
-        """Let go of it: the session cannot go back to it any more.
+        """Forget the state: the session cannot go back to it any more.
 
         Raises:
             RuntimeError: The session runs a step.

@@ -42,22 +42,23 @@ Make = Callable[[str], AbstractContextManager[Session]]
 
 @checked("SessionManager")
 class SessionManager(Closing):
-    """Sessions by key: that of a user, of a conversation, of a thread of LangGraph.
+    """Keeps a session for each key, such as a user, a conversation or a thread of LangGraph.
 
-    A session is made when its key is first used. Steps of a key run one after another, in the order
-    in which they were asked for, from threads and event loops; those of others run side by side. A
-    session whose process ends is replaced; `Result.restarted` tells so, and what is lost.
+    It makes a session when its key is first used. Steps of a key run one after another, in order,
+    from threads and event loops; those of different keys run concurrently. If the process of a
+    session ends, the manager replaces it; `Result.restarted` and `Result.lost` say what is lost.
 
     Args:
-        make: A function that gets the key, and makes a session; or a context manager that gives
+        make: A function that gets the key and makes a session, or a context manager that yields
             one, such as a sandbox with its session.
-        store: A mutable mapping from keys to records, such as `DirectoryStore`. A session that is
-            closed is saved there, but for one that is removed; it is loaded when the key comes
-            back.
-        autosave: True to save after each step, for the case that this process ends.
-        idle_seconds: The seconds without a step after which a session is saved and closed.
-        max_sessions: The number of open sessions. Where another one is needed, the one that was
-            used least recently is saved and closed; if all run steps, it waits.
+        store: A mutable mapping from keys to records, such as `DirectoryStore`. The manager saves a
+            session there before it closes it, and loads it when its key comes back.
+        autosave: ``True`` saves after each step, in case this process ends.
+        idle_seconds: The seconds without a step after which the manager saves and closes a session;
+            ``None`` for never.
+        max_sessions: How many sessions are open at a time; ``None`` sets no limit. To open another
+            one, the manager saves and closes the one that was used least recently, or waits if all
+            run steps.
 
     Raises:
         TypeError: An argument has another type.
@@ -164,7 +165,7 @@ class SessionManager(Closing):
 
     @contextlib.contextmanager
     def session(self, key: str) -> Iterator[Session]:
-        """Have the session of a key, which nobody else uses meanwhile, such as for its names.
+        """Give exclusive use of the session of a key: ``with sessions.session(key) as session``.
 
         Examples:
             >>> with SessionManager(lambda user: Policy().session()) as sessions:
@@ -181,7 +182,7 @@ class SessionManager(Closing):
 
     @contextlib.asynccontextmanager
     async def asession(self, key: str) -> AsyncIterator[Session]:
-        """The same for ``async with``: for a stream, too.
+        """Give the same with ``async with``, in an event loop; also for a stream.
 
         Examples:
             >>> async def show(sessions):
@@ -207,10 +208,9 @@ class SessionManager(Closing):
             return self._of.get(key)
 
     def remove(self, key: str) -> None:
-        """Close the session of a key, with the step that runs, and forget what was saved of it.
+        """Close the session of a key, end the step that runs, and delete its record.
 
-        Steps that wait raise `RuntimeError`. A key that comes back begins anew. Nothing happens if
-        there is none.
+        Steps that wait raise `RuntimeError`. If there is no session, nothing happens.
 
         Raises:
             RuntimeError: It is in use, and waiting would stop an event loop: await `aremove`.

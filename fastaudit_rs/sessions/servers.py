@@ -28,17 +28,16 @@ SAID = 100_000
 
 
 class MCP(ToolSource):
-    """An MCP server, given as ``tools=``: its tools become functions that the code calls.
+    """An MCP server for ``tools=``: code calls its tools as functions.
 
-    ``policy.session(tools=MCP(["python", "server.py"]), on_ask=ask)``
+    Write ``policy.session(tools=MCP(["python", "server.py"]), on_ask=ask)``. Your process reaches
+    the server; the code does not. A session starts the server, and ends it when it is closed.
+    ``with MCP(…) as tools:`` keeps it for several sessions. In a mapping the key begins the names:
+    ``tools={"shop": MCP(…)}`` has ``shop_price``.
 
-    The host's process reaches the server; the code does not. A session starts it, and ends it as
-    the session is closed. ``with MCP(…) as tools:`` keeps it for several sessions. In a mapping of
-    tools its key begins the names: ``tools={"shop": MCP(…)}`` has ``shop_price``.
-
-    ``on_ask`` is asked before a call of a tool that is not said to be read-only. Its answer
-    ``"step"`` holds for the tool until the step ends, ``"guard"`` and ``"never"`` for the tool and
-    ``"pattern"`` for all tools of the server while the session lasts.
+    ``on_ask`` is asked about tools that the server does not call read-only. Its answer ``"step"``
+    holds for the tool until the step ends; ``"guard"`` and ``"never"`` for the tool, and
+    ``"pattern"`` for all tools of the server, while the session lasts.
     """
 
     def __init__(
@@ -52,22 +51,22 @@ class MCP(ToolSource):
         name: str | None = None,
         timeout: float = 60,
     ) -> None:
-        """Name a server; nothing is started yet.
+        """Name a server, without starting it.
 
         Args:
-            server: A command and its arguments, of a server that speaks on standard input and
-                output; the URL of one that speaks streamable HTTP; or an open `mcp.ClientSession`,
-                in whose event loop this is made, and which you close.
-            env: Variables of the command's environment, besides ``PATH``, ``HOME`` and the like.
-            cwd: The directory that the command runs in.
-            ask: The tools that ``on_ask`` is asked about: their names, ``True`` for all, ``False``
-                for none. By default those that the server does not call read-only.
-            only: The names of the tools that the code gets; all by default.
-            name: The server, as messages and questions name it: the model and people see it. By
-                default the program and its first argument that is no option, or the URL without
-                what may be secret.
-            timeout: The seconds that the server has to start, and to answer a call. One that does
-                not is ended; the next call starts it anew.
+            server: A command as a list, for a server on standard input and output; a URL, for
+                streamable HTTP; or an open `mcp.ClientSession`. Make the `MCP` in the event loop of
+                that session, and close the session yourself.
+            env: Variables of the command, besides ``PATH``, ``HOME`` and the like.
+            cwd: The directory of the command.
+            ask: The tools that ``on_ask`` is asked about: their names, ``True`` for all or
+                ``False`` for none. By default those that the server does not call read-only.
+            only: The names of the tools that code gets; by default all.
+            name: The name of the server in messages and questions, which models and people see. By
+                default the program and its first argument that is not an option, or the URL without
+                its secret parts.
+            timeout: The seconds that the server has to start, and to answer a call. If they pass,
+                it is ended, and the next call starts it anew.
 
         Raises:
             TypeError: An argument has another type.

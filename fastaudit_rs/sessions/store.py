@@ -28,15 +28,15 @@ _PLAIN = re.compile(rb"[a-z0-9_-]")
 class DirectoryStore(MutableMapping[str, bytes]):
     """Keeps records of sessions in a directory, a file for each id.
 
-    Files are whole at any moment, and nobody else reads them (mode 0600). Any text is an id: no
-    name of a file leads out of the directory. Processes may share it.
+    A file is replaced as a whole, and only its owner can read it (mode 0600). Any text is an id: no
+    id leads out of the directory. Processes can share it.
 
     Args:
-        directory: The directory, which is made if it is not there.
+        directory: The directory, which is made if it does not exist.
 
     Raises:
         OSError: It cannot be made.
-        TypeError: It is no path.
+        TypeError: It is not a path.
 
     Examples:
         >>> import tempfile
@@ -44,7 +44,7 @@ class DirectoryStore(MutableMapping[str, bytes]):
         >>> with Policy().session(id="anna") as session:
         ...     ran = session.run("import math; x = 6")
         ...     session.save(store).names
-        ['math', 'x']
+        ['x', 'math']
         >>> with Policy().session(id="anna") as session:
         ...     record = session.load(store)
         ...     session.run("math.factorial(x)").value
