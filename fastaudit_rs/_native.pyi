@@ -37,8 +37,8 @@ _OnCall: TypeAlias = (
     Callable[[str, str, Any, CodeType, int, Any], object]
     | Callable[[str, str, Any, CodeType, int, Any, _Calls], object]
 )
-"""``on_call(caller, callee, fn, code, off, data)``: ``False`` or ``sys.monitoring.DISABLE``
-suppresses the call's event.
+"""``on_call(caller, callee, fn, code, off, data)``: ``False`` or ``sys.monitoring.DISABLE`` lets
+the call pass without an event.
 
 A callback that takes another argument, ``calls``, gets the tracked calls in progress."""
 
@@ -87,8 +87,8 @@ def mk_audit(
             an event. A true answer allows it. ``frame`` is the innermost Python frame. Guarded code
             gets what it raises.
         on_call: ``on_call(caller, callee, fn, code, off, data)``, called before a native call
-            becomes the event ``fastaudit.call``. ``False`` suppresses the event;
-            ``sys.monitoring.DISABLE`` also suppresses later ones of the call site. Needs
+            becomes the event ``fastaudit.call``. ``False`` lets the call pass without the event;
+            ``sys.monitoring.DISABLE`` also lets later calls of the call site pass. Needs
             ``monitor_calls``.
         data: Any object, for both callbacks.
         tool_id: The ``sys.monitoring`` tool id of the guard, 0 to 5; by default 3 or another free
@@ -139,9 +139,9 @@ def mk_audit(
             another audit hook that refuses ours.
         PermissionError: Guarded code called it.
 
-    Callbacks run under the guard. What they are denied calls no callback. The first call adds one
-    audit hook (PEP 578) for the life of the process, and each raises the audit event
-    ``audit_perms.set_config`` with ``oks``.
+    Callbacks run under the guard: what it denies to a callback calls no other one. The first call
+    of this function adds one audit hook (PEP 578) for the life of the process, and each call raises
+    the audit event ``audit_perms.set_config`` with ``oks``.
 
     For example:
 
