@@ -75,7 +75,10 @@ class Secret:
         if not self.hosts:
             raise ValueError("hosts must name the hosts that get the value: it has none")
         # The texts are checked as those of a policy.
-        Network(hosts=[host.removeprefix(PLAIN) for host in self.hosts])
+        try:
+            Network(hosts=[host.removeprefix(PLAIN) for host in self.hosts])
+        except ValueError as error:
+            raise ValueError(str(error).removeprefix("network.")) from None
         if value is None:
             value = os.environ.get(name)
             if value is None:

@@ -380,7 +380,7 @@ class TestSecret:
             ({"name": "A B"}, "name must be the name of a variable"),
             ({"hosts": "good.test"}, r"hosts must be a list, not str: write \['good.test'\]"),
             ({"hosts": []}, "hosts must name the hosts"),
-            ({"hosts": ["https://good.test"]}, "network.hosts"),
+            ({"hosts": ["https://good.test"]}, r"^hosts\[0\] must be a host name"),
             ({"value": "short"}, "value must be 8 to 4096 visible characters"),
             ({"value": "with a line\nbreak"}, "value must be 8 to 4096 visible characters"),
             ({"header": "X Key"}, "header must be the name of a header"),
