@@ -1,6 +1,7 @@
 """The backend of an agent of deepagents: its shell and its files are those of a sandbox."""
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from .. import Policy
@@ -42,7 +43,7 @@ except subprocess.TimeoutExpired:
 #: Writes a file outside the sandbox's directory.
 _WRITE = "import sys; open(sys.argv[1], 'wb').write(sys.stdin.buffer.read())"
 
-#: The characters of a command's output, and the bytes of a file.
+#: The characters that a model gets of a command's output, and the bytes of a file.
 MOST, FILE = 100_000, 100_000_000
 
 
@@ -103,12 +104,23 @@ class SandboxBackend(Closing, BaseSandbox):  # type: ignore[misc,unused-ignore]
         return self._sandbox.rules_for_model()
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
-        """Run a command of the shell; a ``timeout`` of 0 is the limit of the sandbox alone."""
+        """Run a command of the shell; a ``timeout`` of 0 is the limit of the sandbox alone.
+
+        The tools for files parse its output.
+        """
         ran = self._sandbox.run(_RUN, args=[command, str(timeout or 0)])
         output = ran.stdout + ran.stderr
         if ran.killed_by is not None or ran.violations:
             output = ran.for_model(MOST)
-        return ExecuteResponse(clean(output, MOST), ran.returncode, truncated=len(output) > MOST)
+        return ExecuteResponse(output, ran.returncode)
+
+    def execute_with_offload(self, *args: Any, **options: Any) -> Any:
+        """Run a command of the model's: its output is readable, and not too long."""
+        return _for_model(super().execute_with_offload(*args, **options))
+
+    async def aexecute_with_offload(self, *args: Any, **options: Any) -> Any:
+        """Do the same without stopping the event loop."""
+        return _for_model(await super().aexecute_with_offload(*args, **options))
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         """Write files: in the sandbox's directory, or where its policy allows."""
@@ -139,6 +151,12 @@ class SandboxBackend(Closing, BaseSandbox):  # type: ignore[misc,unused-ignore]
             return FileDownloadResponse(path, self._sandbox.read_file(path, max_bytes=FILE))
         except (OSError, ValueError) as error:
             return FileDownloadResponse(path, None, _error(error))
+
+
+def _for_model(found: Any) -> Any:
+    output = found.response.output
+    told = replace(found.response, output=clean(output, MOST), truncated=len(output) > MOST)
+    return replace(found, response=told)
 
 
 def _error(error: OSError | ValueError) -> str:

@@ -56,7 +56,8 @@ def test_an_agent_uses_its_tools(backend):
     assert state["messages"][-1].content == "It is done."
     assert len(told) == 8
     assert "one" in told[2] and "2" in told[2] and "two" not in told[2]
-    assert "a.txt" in told[3] and f"{directory}/notes/a.txt" in told[4] and "a.txt" in told[5]
+    assert "error" not in told[3].lower() and "a.txt" in told[3]
+    assert f"{directory}/notes/a.txt" in told[4] and "a.txt" in told[5]
     assert "one\n2\nerr" in told[6] and "3" in told[6]
     assert told[7] == "Failed to write file '/srv/a.txt': permission_denied"
     assert backend.sandbox.read_file("notes/a.txt") == b"one\n2\n"
@@ -79,10 +80,39 @@ def test_commands_end(backend):
 
 
 def test_output_is_bounded_and_readable(backend):
-    ran = backend.execute(r"printf '\033[31mred\033[0m\n'")
-    assert (ran.output, ran.truncated) == ("red\n", False)
-    ran = backend.execute("yes | head -c 1000000")
-    assert ran.truncated and len(ran.output) < 110_000 and ran.exit_code == 0
+    async def both(command):
+        given = (command, "/captured")
+        most = {"max_inline_bytes": 80_000}
+        return (
+            backend.execute_with_offload(*given, **most).response,
+            (await backend.aexecute_with_offload(*given, **most)).response,
+        )
+
+    for ran in asyncio.run(both(r"printf '\033[31mred\033[0m\n'")):
+        assert (ran.output, ran.truncated) == ("red\n", False)
+    for ran in asyncio.run(both("yes | head -c 1000000")):
+        assert ran.truncated and len(ran.output) < 110_000 and ran.exit_code == 0
+
+
+def test_large_files_and_many_are_read_and_searched_whole(backend):
+    directory = f"{backend.sandbox.directory}/many"
+    backend.upload_files(
+        [
+            (f"{directory}/lines.txt", b"a needle\x1b[0m in the hay\n" * 5000),
+            (f"{directory}/image.png", bytes(range(256)) * 1000),
+        ]
+    )
+    backend.execute(f"cd {directory}; for i in $(seq 2000); do : > empty_$i; done")
+    found = backend.grep("needle", directory)
+    assert found.error is None and len(found.matches) == 5000
+    assert found.matches[0] == {
+        "path": f"{directory}/lines.txt",
+        "line": 1,
+        "text": "a needle\x1b[0m in the hay",
+    }
+    assert len(backend.read(f"{directory}/lines.txt", 0, 5000).file_data["content"]) > 100_000
+    assert backend.read(f"{directory}/image.png").file_data["encoding"] == "base64"
+    assert len(backend.ls(directory).entries) == len(backend.glob("*", directory).matches) == 2002
 
 
 def test_files_of_the_host(backend):
