@@ -7,6 +7,7 @@ from typing import Any
 from .. import Policy
 from .._for_model import clean
 from .._threads import Closing
+from ..results import Result
 from ..sandbox.host.sandbox import Sandbox
 from ..sandbox.limits import Limits
 from .steps import missing
@@ -108,11 +109,11 @@ class SandboxBackend(Closing, BaseSandbox):  # type: ignore[misc,unused-ignore]
 
         The tools for files parse its output.
         """
-        ran = self._sandbox.run(_RUN, args=[command, str(timeout or 0)])
-        output = ran.stdout + ran.stderr
-        if ran.killed_by is not None or ran.violations:
-            output = ran.for_model(MOST)
-        return ExecuteResponse(output, ran.returncode)
+        return _response(self._sandbox.run(_RUN, args=[command, str(timeout or 0)]))
+
+    async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+        """Do the same without stopping the event loop; cancelling it ends the command."""
+        return _response(await self._sandbox.arun(_RUN, args=[command, str(timeout or 0)]))
 
     def execute_with_offload(self, *args: Any, **options: Any) -> Any:
         """Run a command of the model's: its output is readable, and not too long."""
@@ -151,6 +152,13 @@ class SandboxBackend(Closing, BaseSandbox):  # type: ignore[misc,unused-ignore]
             return FileDownloadResponse(path, self._sandbox.read_file(path, max_bytes=FILE))
         except (OSError, ValueError) as error:
             return FileDownloadResponse(path, None, _error(error))
+
+
+def _response(ran: Result) -> ExecuteResponse:
+    output = ran.stdout + ran.stderr
+    if ran.killed_by is not None or ran.violations:
+        output = ran.for_model(MOST)
+    return ExecuteResponse(output, ran.returncode)
 
 
 def _for_model(found: Any) -> Any:

@@ -79,6 +79,16 @@ def test_commands_end(backend):
     assert ran.exit_code != 0 and "b\n" in ran.output and "by the time limit" in ran.output
 
 
+def test_a_command_that_is_cancelled_ends(backend):
+    async def cancelled():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(backend.aexecute("sleep 1; touch late"), 0.5)
+        await asyncio.sleep(1)
+        return await backend.aexecute("ls late")
+
+    assert asyncio.run(cancelled()).exit_code != 0
+
+
 def test_output_is_bounded_and_readable(backend):
     async def both(command):
         given = (command, "/captured")
