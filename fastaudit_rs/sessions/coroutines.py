@@ -163,11 +163,21 @@ class Coroutines:
             loop.call_soon_threadsafe(self.serve, loop)
 
     def leave_alone(self) -> None:
+        """Leave what is called from now on to another event loop; the rest goes on in its own."""
+        if not self._serves_alone:
+            return
         self._serves_alone = False
-        self._own.close()
+        loop, has_left = self._own(), threading.Event()
+
+        def leave() -> None:
+            self.leave(loop)
+            has_left.set()
+
+        loop.call_soon_threadsafe(leave)
+        has_left.wait(PATIENCE)
 
     def close(self) -> None:
-        self.leave_alone()
+        self._own.close()
         for pipe in (self._pipe, self._answers.pipe):
             pipe.close()
 
@@ -178,7 +188,9 @@ class Coroutines:
             if call is None:
                 task = self._tasks.get(number)
                 if task is not None:
-                    task.cancel()
+                    # The loop that it began in may be another one, and closed.
+                    with contextlib.suppress(RuntimeError):
+                        task.get_loop().call_soon_threadsafe(task.cancel)
             else:
                 called = self._call(number, call)
                 make = asyncio.get_running_loop().create_task

@@ -459,6 +459,17 @@ sorted(set(found))
             ran = session.run("import asyncio\nawait asyncio.create_task(ask('a'))")
         assert (ran.error, ran.value) == (None, "a!")
 
+    def test_one_goes_on_where_an_event_loop_runs_the_next_step(self):
+        async def ask(question):
+            await asyncio.sleep(0.2)
+            return f"{question}!"
+
+        with Policy().session(tools={"ask": ask}, timeout=20) as session:
+            session.run("import asyncio\ntask = asyncio.create_task(ask('a'))")
+            session.run("await asyncio.sleep(0)")
+            ran = asyncio.run(session.arun("await task, await ask('b')"))
+        assert (ran.error, ran.value) == (None, ("a!", "b!"))
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["function", "method", "object"])
