@@ -153,6 +153,7 @@ class HereSession(Session):
             if is_async(function):
                 if self._coroutines is None:
                     self._coroutines = Coroutines(self._caller)
+                    weakref.finalize(self, self._coroutines.close).atexit = False
                 called = self._coroutines.in_host(self._budget.counted(function))
             else:
                 called = self._caller.run(self._budget.counted(function))

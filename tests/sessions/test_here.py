@@ -470,6 +470,21 @@ sorted(set(found))
             ran = asyncio.run(session.arun("await task, await ask('b')"))
         assert (ran.error, ran.value) == (None, ("a!", "b!"))
 
+    def test_a_session_that_is_dropped_leaves_no_loop(self):
+        async def ask(question):
+            return question
+
+        def threads():
+            return {one for one in threading.enumerate() if one.name == "fastaudit_rs: tools"}
+
+        before = threads()
+        session = Policy().session(tools={"ask": ask})
+        assert session.run("await ask(1)").value == 1
+        assert len(threads() - before) == 1
+        del session
+        gc.collect()
+        assert until(lambda: not threads() - before)
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["function", "method", "object"])
