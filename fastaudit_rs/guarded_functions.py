@@ -4,6 +4,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable
+from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from . import Policy
@@ -47,6 +48,11 @@ class Guarded(Generic[P, R]):
         guard = policy.guard()()
         # As a decorator it holds until the coroutine of a coroutine function has ended.
         return guard(self.function)(*args, **kwargs)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """Bind it to an object as a method, as functions are."""
+        is_method = instance is not None and inspect.isfunction(self.function)
+        return MethodType(self, instance) if is_method else self
 
     def __repr__(self) -> str:
         return f"<guarded {getattr(self.function, '__qualname__', self.function)}>"

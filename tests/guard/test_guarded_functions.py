@@ -45,6 +45,18 @@ class TestHere:
 
         asyncio.run(main())
 
+    def test_methods(self, policy, places):
+        class Things:
+            make = guarded(policy)(guarded_jobs.Things.make_in)
+            mkdir = guarded(policy)(os.mkdir)
+
+        with pytest.raises(AuditDenied):
+            Things().make(places.out)
+        Things().mkdir(places.ok + "/a")
+        method = pickle.loads(pickle.dumps(guarded_jobs.Things().method))
+        with pytest.raises(AuditDenied):
+            method(places.ok + "/b")
+
     @pytest.mark.parametrize("what", [3, "policy", None])
     def test_what_it_takes(self, what):
         with pytest.raises(TypeError, match="guarded takes a function or a Policy, not"):

@@ -32,3 +32,6 @@ class Things:
     @guarded(Policy(write=[]))
     def method(self, path):
         os.mkdir(path)
+
+    def make_in(self, directory):
+        os.mkdir(f"{directory}/made")
