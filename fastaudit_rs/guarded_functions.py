@@ -12,6 +12,9 @@ from . import Policy
 P = ParamSpec("P")
 R = TypeVar("R")
 
+#: The attributes of a function, by which `inspect` takes another object for one.
+_LIKE = (*functools.WRAPPER_ASSIGNMENTS, "__code__", "__defaults__", "__kwdefaults__")
+
 #: The policy of this process's worker, if Dask or Ray has given it one.
 _of_worker: Policy | None = None
 
@@ -29,7 +32,8 @@ class Guarded(Generic[P, R]):
             raise TypeError("guarded takes no generator functions: their bodies run after the call")
         self.function = function
         self.policy = policy
-        functools.update_wrapper(self, function)
+        # Dask awaits what `inspect.iscoroutinefunction` says it may, by the code.
+        functools.update_wrapper(self, function, _LIKE)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function under a guard.

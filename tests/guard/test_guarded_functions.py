@@ -162,6 +162,13 @@ class TestDask:
         with pytest.raises(AuditDenied):
             client.submit(make, places.ok + "/a", pure=False).result()
 
+    def test_coroutine_functions(self, client, policy, places):
+        make = guarded(policy)(guarded_jobs.make_later)
+        client.submit(make, places.ok + "/a", pure=False).result()
+        with pytest.raises(AuditDenied):
+            client.submit(make, places.out + "/a", pure=False).result()
+        assert (os.listdir(places.ok), os.listdir(places.out)) == (["a"], [])
+
     def test_what_is_not_guarded_is_free(self, client, of_workers, places):
         client.submit(guarded_jobs.make, places.out + "/a", pure=False).result()
         assert os.listdir(places.out) == ["a"]
