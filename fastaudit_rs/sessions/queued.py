@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
+from .. import Policy
 from .._text import printable
 from .._threads import in_thread
 from ..results import WAYS, Error, Result
@@ -58,6 +59,8 @@ def _no_session(made: object) -> TypeError:
     instead = ""
     if isinstance(made, Generator):
         instead = ": decorate it with @contextlib.contextmanager"
+    elif isinstance(made, Policy):
+        instead = ": return its session()"
     elif hasattr(made, "session"):
         instead = ": write a context manager that yields its session()"
     return TypeError(f"make must give a Session, not {type(made).__name__}{instead}")
@@ -248,7 +251,7 @@ class QueuedSession:
             if self.session is None:
                 try:
                     made = self._opens()
-                    if not isinstance(made, AbstractContextManager):
+                    if not isinstance(made, AbstractContextManager) or isinstance(made, Policy):
                         raise _no_session(made)
                     session = self._ends.enter_context(made)
                     if not isinstance(session, Session):

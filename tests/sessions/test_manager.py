@@ -680,13 +680,23 @@ def unmanaged(key):
     ("make", "says"),
     [
         (lambda key: 3, "make must give a Session, not int$"),
-        (lambda key: Sandbox(confine="audit"), "not Sandbox: .* that yields its session()"),
+        (lambda key: Policy(), r"not Policy: return its session\(\)"),
         (unmanaged, "not generator: decorate it with @contextlib.contextmanager"),
     ],
 )
 def test_what_gives_no_session(make, says):
     with SessionManager(make) as manager, pytest.raises(TypeError, match=says):
         manager.run("a", "1")
+
+
+def test_a_function_that_makes_a_sandbox_alone():
+    pytest.importorskip("sandlock")
+    sandbox = Sandbox()
+    with SessionManager(lambda key: sandbox) as manager:
+        with pytest.raises(TypeError, match=r"not Sandbox: .* that yields its session\(\)"):
+            manager.run("a", "1")
+        with pytest.raises(RuntimeError, match="closed"):
+            sandbox.run("1")
 
 
 def test_wrong_keys():
