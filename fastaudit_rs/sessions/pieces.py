@@ -178,6 +178,7 @@ class Stream(AsyncIterator[Output]):
             output = await self._queue.get()
         except asyncio.CancelledError:
             self._task.cancel()
+            await asyncio.wait([self._task])
             raise
         if output is not None:
             return output

@@ -149,6 +149,21 @@ def test_a_stream_that_nobody_reads_to_its_end(session):
     assert asyncio.run(main()) is True
 
 
+def test_a_stream_whose_reader_is_cancelled(session):
+    """Its step has ended by then, as that of `arun`."""
+
+    async def read():
+        async for _ in session.stream("while True: print(1)"):
+            pass
+
+    async def main():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(read(), 0.5)
+        return (await session.arun("1 + 1")).value
+
+    assert asyncio.run(main()) == 2
+
+
 async def coroutine(output):
     pass
 
