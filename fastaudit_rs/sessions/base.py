@@ -3,6 +3,7 @@
 The interface is the same in this process (`Policy.session`) and in a sandbox (`Sandbox.session`).
 """
 
+import asyncio
 import contextlib
 import threading
 from abc import abstractmethod
@@ -44,6 +45,8 @@ class Session(Closing):
     _questions: Questions
     #: The servers whose tools it has, until it is closed.
     _servers: list[Server]
+    #: The tasks of streams that have not ended, though nobody may read them.
+    _streams: "set[asyncio.Task[Result]]"
     #: True if it has an ``on_ask``.
     _asks: bool
     #: Why the next step has not the names of the last one, and what is lost, to be told with it.
@@ -140,7 +143,7 @@ class Session(Closing):
         async def run(tell: Tell, stopped: threading.Event) -> Result:
             return self._with_losses(await self._arun(request, tell, stopped))
 
-        return Stream(run, self.interrupt)
+        return Stream(run, self.interrupt, self._streams)
 
     @property
     def pending(self) -> list[Pending]:

@@ -161,9 +161,11 @@ class Stream(AsyncIterator[Output]):
         self,
         run: Callable[[Tell, threading.Event], Coroutine[Any, Any, Result]],
         interrupt: Callable[[], object],
+        tasks: "set[asyncio.Task[Result]]",
     ) -> None:
         self._run = run
         self._interrupt = interrupt
+        self._tasks = tasks
         self._stopped = threading.Event()
         self._queue: asyncio.Queue[Output | None] = asyncio.Queue()
         self._task: asyncio.Task[Result] | None = None
@@ -189,18 +191,20 @@ class Stream(AsyncIterator[Output]):
 
     def _begun(self) -> "asyncio.Task[Result]":
         # Nothing here leads to the stream: it goes away once nobody reads it.
-        loop, put = asyncio.get_running_loop(), self._queue.put_nowait
+        loop, put, tasks = asyncio.get_running_loop(), self._queue.put_nowait, self._tasks
 
         def tell(output: Output) -> None:
             loop.call_soon_threadsafe(put, output)
 
         def ended(task: "asyncio.Task[Result]") -> None:
+            tasks.discard(task)
             put(None)
             if not task.cancelled():
                 # It is raised where the stream is read, if it still is.
                 task.exception()
 
         task = loop.create_task(self._run(tell, self._stopped))
+        tasks.add(task)
         task.add_done_callback(ended)
         return task
 

@@ -1,5 +1,6 @@
 """A session for everybody who asks: its steps are queued, and it goes on when its process ends."""
 
+import asyncio
 import contextlib
 import logging
 import re
@@ -201,8 +202,13 @@ class QueuedSession:
             try:
                 yield session
             finally:
-                if self._ended(turn):
-                    await in_thread(self._settle)
+                try:
+                    if session._streams:
+                        session.interrupt()
+                        await asyncio.wait({*session._streams})
+                finally:
+                    if self._ended(turn):
+                        await in_thread(self._settle)
 
     def _check(self) -> None:
         if self.closed:

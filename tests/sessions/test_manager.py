@@ -672,6 +672,26 @@ def test_wrong_arguments(options, error, says):
         SessionManager(**{"make": lambda key: None, **options})
 
 
+def test_a_stream_that_is_left_ends_with_its_turn(manage):
+    manager = manage()
+    code = """
+import time
+try:
+    while True: print(1)
+finally:
+    end = time.monotonic() + 0.2
+    while time.monotonic() < end: pass
+"""
+
+    async def main():
+        async with manager.asession("a") as session:
+            async for _ in session.stream(code):
+                break
+        return (await manager.arun("a", "1 + 1")).value
+
+    assert asyncio.run(main()) == 2
+
+
 def unmanaged(key):
     yield Policy().session()
 
