@@ -1,6 +1,8 @@
 """Ray: guarded functions as its tasks, and pools of sandboxes on the nodes of a cluster."""
 
+import asyncio
 import functools
+import inspect
 import math
 import re
 import threading
@@ -62,7 +64,9 @@ def task(function: Guarded[Any, Any], **options: Any) -> Any:
 
     @functools.wraps(function.function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        return guard()(*args, **kwargs)
+        made = guard()(*args, **kwargs)
+        # Ray awaits no task.
+        return asyncio.run(made) if inspect.iscoroutine(made) else made
 
     return ray.remote(**options)(run) if options else ray.remote(run)
 

@@ -147,6 +147,13 @@ class TestTasks:
         assert "To allow it" in str(raised.value)
         assert os.listdir(tmp_path) == ["ok"]
 
+    def test_coroutine_functions(self, driver, tmp_path):
+        make = task(guarded(Policy(write=[str(tmp_path)]))(guarded_jobs.make_later))
+        ray.get(make.remote(str(tmp_path / "a")))
+        with pytest.raises(AuditDenied):
+            ray.get(make.remote("/srv/ours"))
+        assert os.listdir(tmp_path) == ["a"]
+
     def test_the_policy_of_the_workers(self, cluster, tmp_path, request):
         hook = setup_hook(Policy(write=[str(tmp_path)]))
         ray.init(
