@@ -196,7 +196,7 @@ class Connection:
         text = shortened(str(error), TEXT) or type(error).__name__
         code = getattr(error, "code", None)
         if isinstance(error, _LATENESS) or code == _LATE:
-            way = ", and is started anew"
+            way = ", and is started anew" if tool else ": MCP(…, timeout=…) waits longer"
             if self._host_loop is not None:
                 way = ": its event loop runs meanwhile with await session.arun(code)"
             return TimeoutError(f"{told} gave no answer in {self._timeout:g} s{way}")

@@ -464,7 +464,8 @@ def test_pages_without_an_end():
     many = [tool(f"f{number}") for number in range(600)]
     with pytest.raises(RuntimeError, match="it has more than 1000 tools"):
         Policy().session(tools=MCP(raw(*many, page={"nextCursor": "more"})))
-    with pytest.raises(TimeoutError, match="MCP server 'raw' gave no answer in 2 s"):
+    says = r"MCP server 'raw' gave no answer in 2 s: MCP\(…, timeout=…\) waits longer"
+    with pytest.raises(TimeoutError, match=says):
         Policy().session(tools=MCP(raw(page={"nextCursor": "more"}), name="raw", timeout=2))
 
 
