@@ -233,7 +233,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     try:
         marked = _marked(item, run.given)
     except (OSError, TypeError, ValueError) as wrong:
-        pytest.fail(f"@pytest.mark.audit: {wrong}", pytrace=False)
+        raise pytest.fail.Exception(f"@pytest.mark.audit: {wrong}", pytrace=False) from None
     if marked is False or (marked is None and run.mode == "off"):
         return (yield)
     policy = marked or run.base

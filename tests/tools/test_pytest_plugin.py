@@ -80,6 +80,7 @@ def test_a():
         result.assert_outcomes(failed=1)
         shown = result.stdout.str()
         assert "@pytest.mark.audit: a policy has no field" in shown
+        assert "During handling" not in shown
         assert "pytest_plugin.py" not in shown
 
     def test_the_hint_for_a_network_needs_no_import(self, run):
