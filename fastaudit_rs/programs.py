@@ -115,15 +115,21 @@ def prepare(
 ) -> Callable[[], object]:
     """Make a program ready to be run as ``__main__``, with its arguments in ``sys.argv``."""
     code = source_of(kind, program) if source is None else source
-    # Modules are looked for there, and no longer where the interpreter found this command.
-    if not getattr(sys.flags, "safe_path", sys.flags.isolated):
-        sys.path[0] = directory_of(kind, program)
     target, *arguments = program
+    is_safe = getattr(sys.flags, "safe_path", sys.flags.isolated)
+    if is_whole := kind == "" and (os.path.isdir(target) or _is_archive(code)):
+        # Its own modules are looked for in it, whatever directory is the current one then.
+        sys.path[: not is_safe] = [os.path.abspath(target)]
+    elif not is_safe:
+        # Modules are looked for there, and no longer where the interpreter found this command.
+        sys.path[0] = directory_of(kind, program)
     sys.argv = program if kind != "-c" else ["-c", *arguments]
-    if kind == "-m":
+    if kind == "-m" or is_whole:
         import runpy
 
-        return lambda: runpy.run_module(target, run_name="__main__", alter_sys=True)
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        name = target if kind == "-m" else "__main__"
+        return lambda: runpy._run_module_as_main(name, kind == "-m")  # type: ignore[attr-defined]
     if kind == "-c":
         # Tracebacks show its lines, and not those of other code from text.
         lines = str(code).splitlines(keepends=True)
@@ -131,20 +137,24 @@ def prepare(
         return _main_module(code, "<string>")
     if target == "-":
         return _main_module(code, "<stdin>")
-    if os.path.isdir(target) or _is_compiled(code):
+    path = os.path.abspath(target)
+    if _is_compiled(code):
         import runpy
 
         return lambda: runpy.run_path(target, run_name="__main__")
-    return _main_module(code, target, __file__=os.path.abspath(target))
+    return _main_module(code, path, __file__=path)
+
+
+def _is_archive(code: str | bytes) -> bool:
+    """Tell whether it is the content of an archive of modules (zipapp)."""
+    return isinstance(code, bytes) and b"PK\x05\x06" in code[-(1 << 16) :]
 
 
 def _is_compiled(code: str | bytes) -> bool:
-    """Tell whether it is the content of an archive of modules (zipapp) or of a compiled module."""
+    """Tell whether it is the content of a compiled module."""
     from importlib._bootstrap_external import MAGIC_NUMBER
 
-    return isinstance(code, bytes) and (
-        code.startswith(MAGIC_NUMBER) or b"PK\x05\x06" in code[-(1 << 16) :]
-    )
+    return isinstance(code, bytes) and code.startswith(MAGIC_NUMBER)
 
 
 def _main_module(source: str | bytes, name: str, **names: object) -> Callable[[], object]:

@@ -127,6 +127,21 @@ class TestPrograms:
         Path("app/own.py").write_text("X = 1")
         assert command("run", "app", "a").stdout == "['a'] 1\n"
 
+    @pytest.mark.parametrize("name", ["app", "app.pyz"])
+    def test_modules_of_a_directory_or_archive_from_another_directory(self, command, places, name):
+        os.mkdir("app")
+        Path("app/__main__.py").write_text("import os; os.chdir('/'); import own, colorsys")
+        Path("app/own.py").touch()
+        Path("colorsys.py").write_text("print('beside it')")
+        zipapp.create_archive("app", "app.pyz")
+        done = command("run", name)
+        assert (done.stdout, done.stderr) == ("", "")
+
+    def test_lines_of_a_script_that_changes_the_directory(self, command, places):
+        os.mkdir("in")
+        Path("in/own.py").write_text("import os\nos.chdir('/')\n1 / 0")
+        assert "    1 / 0\n" in command("run", "in/own.py").stderr
+
     @pytest.mark.skipif(sys.version_info < (3, 13), reason="Python has no colours there")
     def test_colours_of_a_terminal(self, command):
         code = "import os; os.environ['FORCE_COLOR'] = '1'; 1 / 0"
