@@ -30,10 +30,11 @@ class Guarded(Generic[P, R]):
             raise TypeError(f"guarded takes a function or a Policy, not {type(function).__name__}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError("guarded takes no generator functions: their bodies run after the call")
-        self.function = function
-        self.policy = policy
+        # Attributes of the function come first: it may have these names too, as a `Guarded` has.
         # Dask awaits what `inspect.iscoroutinefunction` says it may, by the code.
         functools.update_wrapper(self, function, _LIKE)
+        self.function = function
+        self.policy = policy
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function under a guard.

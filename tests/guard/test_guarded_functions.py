@@ -57,6 +57,14 @@ class TestHere:
         with pytest.raises(AuditDenied):
             method(places.ok + "/b")
 
+    def test_a_function_with_attributes_of_its_own(self, policy, places):
+        def make(path):
+            os.mkdir(path)
+
+        make.policy = Policy(write=None)
+        with pytest.raises(AuditDenied):
+            guarded(policy)(make)(places.out + "/a")
+
     @pytest.mark.parametrize("what", [3, "policy", None])
     def test_what_it_takes(self, what):
         with pytest.raises(TypeError, match="guarded takes a function or a Policy, not"):
