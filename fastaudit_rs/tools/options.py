@@ -187,6 +187,9 @@ def add_options(parser: argparse.ArgumentParser, surface: str) -> None:
             kind: dict[str, Any] = {"action": "store_true"}
             if option.metavar is not None:
                 kind = {"metavar": option.metavar}
+            if option.metavar == "FILE":
+                # No shell expands it in a magic, nor in the configuration of a server.
+                kind["type"] = os.path.expanduser
             kind |= option.more or {}
             parser.add_argument(*option.names.split(), help=option.text, **kind)
 
@@ -205,8 +208,7 @@ def hinted(parser: argparse.ArgumentParser, message: str) -> str:
 
 def policy_of(options: argparse.Namespace) -> Policy:
     """The policy of the options, which its hints name. Their directories are resolved now."""
-    file = options.policy and os.path.expanduser(options.policy)
-    policy = DEFAULT if file is None else Policy.from_toml(file)
+    policy = DEFAULT if options.policy is None else Policy.from_toml(options.policy)
     for text in options.set:
         try:
             policy = policy.replace(**_field(text))

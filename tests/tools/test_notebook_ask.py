@@ -52,6 +52,11 @@ def test_always_holds_for_the_session_and_in_a_file(run, tmp_path):
     assert "write must be" in run(f"%%audit --approvals kept.toml\n{WRITE}")[1].err
 
 
+def test_a_file_in_the_home_directory(run, home):
+    (home / "kept.toml").write_text("write = ['a']")
+    assert run(f"%%audit --approvals ~/kept.toml\n{WRITE}")[1].out == "done\n"
+
+
 def test_a_frontend_without_input_is_told(run, tmp_path):
     _, ran = run(f"%%audit --ask\ntry: {WRITE}\nexcept OSError as e: print(e)")
     assert (
