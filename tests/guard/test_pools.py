@@ -46,6 +46,12 @@ def fill(name):
     memory.close()
 
 
+def share():
+    memory = shared_memory.SharedMemory(create=True, size=10)
+    memory.close()
+    return memory.name
+
+
 def raised(function, *args, **kwargs):
     try:
         function(*args, **kwargs)
@@ -242,6 +248,25 @@ class TestWorkers:
         assert type(error) is AuditDenied, error
         """
         run(code, preset("workspace"))
+
+    @pytest.mark.parametrize("method", ["fork", "spawn"])
+    def test_shared_memory_made_later(self, run, method):
+        """By the process that started them, or by them."""
+        before = "from multiprocessing import resource_tracker; resource_tracker.ensure_running()"
+        code = """
+        with guard() as entered:
+            with context.Pool(1) as pool:
+                pool.apply(double, (1,))
+                own = shared_memory.SharedMemory(create=True, size=10)
+                pool.apply(fill, (own.name,))
+                assert own.buf[0] == 7
+                theirs = shared_memory.SharedMemory(name=pool.apply(share))
+            for memory in (own, theirs):
+                memory.close()
+                memory.unlink()
+        assert entered.violation_count == 0
+        """
+        run(code, preset("workspace"), method, before)
 
     def test_without_inherited_threads_they_do_not_start(self, run):
         code = """

@@ -126,8 +126,8 @@ pub fn enter_worker(policy: &Bound<'_, PyPolicy>, calls: Option<&str>, mark: &st
         Some(side) => options.set_item("calls", side)?,
         None => options.set_item("monitor_calls", false)?,
     }
-    policy.invoke_method("install", (), Some(&options))?;
     temporary::take_over(mark);
+    policy.invoke_method("install", (), Some(&options))?;
     pool_files::note_worker();
     workers::note_worker();
     Ok(())

@@ -11,6 +11,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -219,42 +220,73 @@ const ATTRIBUTE: &str = "user.fastaudit";
 /// What it says: the same in all processes of a guard's pools.
 static MARK: OnceLock<String> = OnceLock::new();
 
-pub fn mark() -> &'static str {
+/// What it says besides of shared memory that the host made.
+const HOSTS: &str = " host";
+
+/// True if a process was told what it says.
+static HAS_TOLD: AtomicBool = AtomicBool::new(false);
+
+fn mark() -> &'static str {
     MARK.get_or_init(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         format!("{}.{}", std::process::id(), now.map_or(0, |now| now.as_nanos()))
     })
 }
 
-/// Returns whether a process was told.
+/// Returns what it says, for a process that is started.
+pub fn told_mark() -> &'static str {
+    HAS_TOLD.store(true, Ordering::Relaxed);
+    mark()
+}
+
 pub fn has_told() -> bool {
-    MARK.get().is_some()
+    HAS_TOLD.load(Ordering::Relaxed)
 }
 
 /// Takes over what it says in the process that started this one.
 pub fn take_over(mark: &str) {
     let _ = MARK.set(mark.to_owned());
+    HAS_TOLD.store(true, Ordering::Relaxed);
 }
 
 /// Gives shared memory that was just made the attribute; older kernels have none there.
-pub fn put_mark(fd: i32) {
+pub fn put_mark(fd: i32, is_guarded: bool) {
+    let whose = if is_guarded { "" } else { HOSTS };
+    let text = format!("{}{whose}", mark());
     let flags = XattrFlags::empty();
-    let _ = process::with_descriptor(fd, |fd| fsetxattr(fd, ATTRIBUTE, mark().as_bytes(), flags));
+    let _ = process::with_descriptor(fd, |fd| fsetxattr(fd, ATTRIBUTE, text.as_bytes(), flags));
 }
 
 /// True if shared memory has the attribute of this process; `None` if its files can have none.
 pub fn is_marked(path: &[u8]) -> Option<bool> {
-    let mut given = [0; 64];
-    match rustix::fs::lgetxattr(path, ATTRIBUTE, &mut given) {
-        Ok(length) => Some(given[..length] == *mark().as_bytes()),
+    match attribute(path) {
+        Ok(given) => Some(given.starts_with(mark().as_bytes())),
         Err(rustix::io::Errno::OPNOTSUPP) => None,
         Err(_) => Some(false),
     }
 }
 
+/// Returns whether shared memory was made under a guard of this process, or of one of its pools.
+pub fn is_of_guards(path: &[u8]) -> bool {
+    attribute(path).is_ok_and(|given| given == mark().as_bytes())
+}
+
+fn attribute(path: &[u8]) -> rustix::io::Result<Vec<u8>> {
+    let mut given = [0; 64];
+    let length = rustix::fs::lgetxattr(path, ATTRIBUTE, &mut given)?;
+    Ok(given[..length].to_vec())
+}
+
 /// The shared memory, and the directories for sockets, that were made under a guard.
-#[derive(Default)]
 pub struct Memory(Mutex<Vec<Vec<u8>>>);
+
+impl Default for Memory {
+    fn default() -> Self {
+        // Copies of this process mark what they make as it does.
+        mark();
+        Self(Mutex::default())
+    }
+}
 
 impl Memory {
     pub fn note(&self, path: &[u8]) {

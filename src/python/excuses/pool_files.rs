@@ -127,13 +127,18 @@ fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bo
         return Ok(false);
     };
     let is_there = rustix::fs::lstat(path).is_ok();
+    let is_makers = imports::is_innermost(py, SEGMENT_MAKER)?;
     let makes = match name {
-        b"open" => imports::is_innermost(py, SEGMENT_MAKER)? && makes_anew(event),
+        b"open" => is_makers && makes_anew(event),
         b"os.mkdir" => imports::is_called_by(py, ARRAYS_MAKER.0, &[ARRAYS_MAKER.1])?,
         _ => false,
     };
     if makes && !is_there && !below.contains(&b'/') {
         own.note(path);
+        return Ok(true);
+    }
+    // Another process of a pool made it.
+    if is_makers && temporary::is_of_guards(path) {
         return Ok(true);
     }
     if !workers::is_worker() {
@@ -147,7 +152,7 @@ fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bo
     }
     let is_segment = below.starts_with(SEGMENT);
     let tracks = imports::is_innermost(py, SEGMENT_TRACKER)?;
-    let is_of_library = tracks || (is_segment && imports::is_innermost(py, SEGMENT_MAKER)?);
+    let is_of_library = tracks || (is_segment && is_makers);
     Ok(is_of_library
         && match name {
             // The code can ask the tracker to remove any.

@@ -191,15 +191,16 @@ fn share(called: Called<'_>, silent: &Silent) -> Returned {
         let flags = flags.and_then(|flags| raw::int_value(&flags)).unwrap_or(0);
         let anew = i64::from(libc::O_CREAT | libc::O_EXCL);
         let is_new = silent.event == c"open" && flags & anew == anew;
-        Ok(is_new && (has_told || !scope::in_force(py)?.is_empty()))
+        let is_guards = !scope::in_force(py)?.is_empty();
+        Ok((is_new && (has_told || is_guards)).then_some(is_guards))
     });
     let Some(marks) = marks else {
         return Returned::failed();
     };
     let made = called.make();
-    let fd = made.object(called.py).filter(|_| marks);
-    if let Some(fd) = fd.and_then(|fd| raw::i32_value(&fd)) {
-        temporary::put_mark(fd);
+    let fd = made.object(called.py).and_then(|fd| raw::i32_value(&fd));
+    if let (Some(fd), Some(is_guards)) = (fd, marks) {
+        temporary::put_mark(fd, is_guards);
     }
     made
 }

@@ -225,7 +225,7 @@ fn guarded<'py>(
         },
         shown(worker.module())?,
         governing.shown()?,
-        shown(temporary::mark())?,
+        shown(temporary::told_mark())?,
     );
     let words = worker.after(&first);
     let words = words.iter().skip(1).map(|word| PyBytes::new(py, word.as_bytes()));
