@@ -268,6 +268,17 @@ class TestWorkers:
         """
         run(code, preset("workspace"), method, before)
 
+    def test_a_manager_where_the_host_has_a_directory_for_sockets(self, run):
+        before = "from multiprocessing import util; util.get_temp_dir()"
+        code = """
+        with guard():
+            with context.Manager():
+                pass
+        assert os.listdir(multiprocessing.util.get_temp_dir()) == []
+        """
+        _, errors = run(code, preset("workspace"), "fork", before)
+        assert errors == ""
+
     def test_without_inherited_threads_they_do_not_start(self, run):
         code = """
         with guard():

@@ -183,6 +183,14 @@ fn channel(event: &Event<'_, '_>, index: usize) -> PyResult<bool> {
         return Ok(false);
     }
     // The server itself is looked at before (`servers`).
-    Ok(imports::is_innermost(py, "multiprocessing.connection")?
-        || imports::is_innermost(py, "multiprocessing.forkserver")?)
+    let passes = imports::is_innermost(py, "multiprocessing.connection")?
+        || imports::is_innermost(py, "multiprocessing.forkserver")?;
+    if passes
+        && event.name.to_bytes() == b"socket.bind"
+        && rustix::fs::lstat(landing.as_bytes()).is_err()
+    {
+        // The library removes it, by way of `multiprocessing.util`.
+        event.config.memory.note(landing.as_bytes());
+    }
+    Ok(passes)
 }
