@@ -252,6 +252,15 @@ pub fn shown(address: IpAddr) -> String {
     }
 }
 
+/// Returns a path as a policy names it: one that is not UTF-8 by the nearest directory above it
+/// that is. `None` if that is the top.
+pub fn named(path: &[u8]) -> Option<String> {
+    match String::from_utf8(path.to_vec()) {
+        Ok(text) => Some(text),
+        Err(_) => named(&parent_of(path)?),
+    }
+}
+
 /// Returns the directory of a path; `None` for a path at the top.
 pub fn parent_of(path: &[u8]) -> Option<Vec<u8>> {
     let slash = memchr::memrchr(b'/', path)?;

@@ -59,6 +59,7 @@ CASES = {
     "remove a link": writing("import os; os.remove('OUT/to_ok')"),
     "rmtree": writing("import shutil; shutil.rmtree('OUT/dir')"),
     "symlink": writing("import os; os.symlink('OUT/there', 'OUT2/link')"),
+    "a name that is not UTF-8": writing(r"open(b'OUT/dir/\xff', 'w').close()"),
     "by a link": writing("open('OK/to_out/a', 'w').close()"),
     "mkdtemp": writing("import tempfile; tempfile.mkdtemp(dir='OUT')"),
     "database": writing("import sqlite3; sqlite3.connect('OUT/db').execute('create table a (b)')"),

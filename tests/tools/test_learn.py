@@ -102,6 +102,11 @@ class TestLeast:
         assert not policy.explain("open", "/etc/passwd", "r", 0).allowed
         assert not policy.explain("open", place + "/other", "w", 0).allowed
 
+    def test_the_directory_of_a_name_that_is_not_utf_8(self, places):
+        with Policy().observe(monitor_calls=False)() as recording:
+            open(os.fsencode(places.out) + b"/\xff", "w").close()
+        assert recording.suggest().write == (places.out,)
+
     def test_nothing_for_nothing(self, workplace, tmp_path):
         policy, _ = learn("print(1)", workplace, tmp_path)
         assert policy == Policy(read=[], network=False)

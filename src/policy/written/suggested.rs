@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::policy::files::path::is_within;
 use crate::policy::files::places::Protected;
-use crate::policy::learn::{Need, parent_of};
+use crate::policy::learn::{Need, named, parent_of};
 use crate::policy::network::{HostRules, NetworkRules};
 use crate::policy::written::spec::{NetworkUse, OnViolation, Spec};
 use crate::policy::written::values::Switch;
@@ -27,8 +27,8 @@ pub fn suggest(
     let [mut programs, mut variables, mut native] = [const { Vec::new() }; 3];
     for need in needs {
         match need {
-            Need::Write(path) => written.extend([path.clone()]),
-            Need::Read(path) => read.extend([path.clone()]),
+            Need::Write(path) => written.extend(named(path).map(String::into_bytes)),
+            Need::Read(path) => read.extend(named(path).map(String::into_bytes)),
             Need::Temporary { host, .. } => temporary.extend(String::from_utf8(host.clone())),
             Need::Program(path) => programs.extend(String::from_utf8(path.clone())),
             Need::Variable(name) => variables.push(name.clone()),

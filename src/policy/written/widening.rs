@@ -135,9 +135,15 @@ fn add_place(place: &mut Where, path: &[u8], places: &impl Places) {
     if paths.iter().any(is_it) {
         return;
     }
-    let Ok(text) = std::str::from_utf8(path) else {
+    let Some(text) = learn::named(path) else {
         return;
     };
+    if text.as_bytes() != path {
+        if places.may_stand_for_its_files(text.as_bytes()) {
+            add_place(place, text.as_bytes(), places);
+        }
+        return;
+    }
     let beside = |own: &String| {
         own != "."
             && places.resolve(own).is_some_and(|own| {
@@ -154,7 +160,7 @@ fn add_place(place: &mut Where, path: &[u8], places: &impl Places) {
             });
             paths.push(dir_text.to_owned());
         }
-        _ => paths.push(text.to_owned()),
+        _ => paths.push(text),
     }
 }
 
