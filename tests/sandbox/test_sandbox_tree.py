@@ -300,3 +300,11 @@ def test_a_directory_is_not_copied_into_itself(tmp_path):
                 act()
         assert sandbox.list_files() == ["d/b"]
         assert files.upload(sandbox.directory / "d", "e") == ["e/b"]
+
+
+def test_a_download_that_is_too_large_leaves_the_file_that_was_there(files, tmp_path):
+    (tmp_path / "to").write_text("old")
+    files.write("large", "12345")
+    with pytest.raises(OSError, match="more than 4 bytes"):
+        files.download("large", tmp_path / "to", max_bytes=4)
+    assert (tmp_path / "to").read_text() == "old"

@@ -386,15 +386,16 @@ def _opened(at: int, name: str, mode: str) -> IO[bytes]:
 
 def _copy(at: int, name: str, there: int, new: str, room: _Room) -> None:
     """Copy a file of the sandbox to one of the host."""
-    with _opened(at, name, "rb") as given, _opened(there, new, "wb") as made:
+    with _opened(at, name, "rb") as given:
         status = os.fstat(given.fileno())
         # One that grows meanwhile ends where it ended.
         left = status.st_size
         room.take(left)
-        while left and (data := given.read(min(left, _PIECE))):
-            left -= len(data)
-            made.write(data)
-        os.fchmod(made.fileno(), 0o755 if status.st_mode & stat.S_IXUSR else 0o644)
+        with _opened(there, new, "wb") as made:
+            while left and (data := given.read(min(left, _PIECE))):
+                left -= len(data)
+                made.write(data)
+            os.fchmod(made.fileno(), 0o755 if status.st_mode & stat.S_IXUSR else 0o644)
 
 
 def _check_outside(source: str, to: str) -> None:
