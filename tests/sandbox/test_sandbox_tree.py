@@ -302,6 +302,19 @@ def test_a_directory_is_not_copied_into_itself(tmp_path):
         assert files.upload(sandbox.directory / "d", "e") == ["e/b"]
 
 
+def test_a_file_is_not_copied_onto_itself(tmp_path):
+    with Sandbox(parent=tmp_path) as sandbox:
+        files = sandbox.files
+        files.write("d/b", "2")
+        for act in (
+            lambda: files.upload(sandbox.directory / "d" / "b", "d/b"),
+            lambda: files.download("d/b", sandbox.directory / "d" / "b"),
+        ):
+            with pytest.raises(ValueError, match="would be copied into itself"):
+                act()
+        assert files.read("d/b") == b"2"
+
+
 def test_a_download_that_is_too_large_leaves_the_file_that_was_there(files, tmp_path):
     (tmp_path / "to").write_text("old")
     files.write("large", "12345")

@@ -226,15 +226,14 @@ class SandboxFiles:
 
         Raises:
             OSError: A file cannot be read or written, or `source` is something else.
-            ValueError: `source` contains the directory of the sandbox.
+            ValueError: `source` would be copied into itself.
         """
         path = path_of("source", source)
         kind = os.stat(path).st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
             raise OSError(errno.EINVAL, "it is no regular file or directory", path)
         parts = self._files.parts(os.path.basename(os.path.abspath(path)) if name is None else name)
-        if stat.S_ISDIR(kind):
-            _check_outside(os.path.realpath(path), os.path.join(self._files.path, *parts))
+        _check_outside(os.path.realpath(path), os.path.join(self._files.path, *parts))
         copied: deque[str] = deque()
         files = _of_host(path, []) if stat.S_ISDIR(kind) else [(path, list[str]())]
         with self._root() as root:
@@ -274,17 +273,17 @@ class SandboxFiles:
         Raises:
             OSError: It cannot be read or written, has more bytes, more than 100,000 entries, or
                 directories more than 100 deep.
-            ValueError: A link is in the place of a file of the host, below `to`; or `to` is in the
-                directory that is copied.
+            ValueError: A link is in the place of a file of the host, below `to`; or `to` is in what
+                is copied.
         """
         target = os.path.abspath(path_of("to", to))
         room = _Room(None if max_bytes is None else size("max_bytes", max_bytes))
         parts = self._files.parts(name)
+        _check_outside(os.path.join(self._files.path, *parts), os.path.realpath(target))
         if parts and self.info(name).kind == "file":
             with self._at(name) as (at, last), opened(os.path.dirname(target), True) as there:
                 _copy(at, last, there, os.path.basename(target), room)
             return [""]
-        _check_outside(os.path.join(self._files.path, *parts), os.path.realpath(target))
         os.makedirs(target, exist_ok=True)
         copied: deque[str] = deque()
         with self._root() as root, opened(target, follow=True) as top:
@@ -399,7 +398,7 @@ def _copy(at: int, name: str, there: int, new: str, room: _Room) -> None:
 
 
 def _check_outside(source: str, to: str) -> None:
-    """Raise where a directory would be copied into itself, without end."""
+    """Raise where something would be copied into itself: without end, or after it was emptied."""
     if os.path.commonpath((source, to)) == source:
         raise ValueError(
             f"{source!r} would be copied into itself, to {to!r}: copy parts of it, or to a place "
