@@ -1,6 +1,7 @@
 """The process of a session is killed, or ends, at any moment: the error says so, and it resets."""
 
 import os
+import resource
 import threading
 import time
 
@@ -206,6 +207,21 @@ def test_killed_in_undo(shared):
                 assert "reset()" in str(error)
             timer.join()
             usable(session)
+
+
+def test_a_reset_without_descriptors_can_be_tried_again(shared):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with shared.session(tools={"add": add}) as session:
+        session.run("x = 1")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            with pytest.raises(SandboxError, match="ulimit -n"):
+                session.reset()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        with pytest.raises(SandboxError, match=r"has ended .*: reset\(\) starts another"):
+            session.run("x")
+        usable(session)
 
 
 def _ended(session, code):

@@ -33,6 +33,7 @@ from .egress.asking import HostQuestions
 from .exchange import Exchanges
 from .files import Files
 from .guest_files import SandboxFiles
+from .process import names_descriptors
 from .review import Change, Review
 from .runner import InFlight, SandboxConfig
 from .session_process import Process
@@ -269,7 +270,13 @@ class SandboxSession(Session):
             return reasons(unpack(told, arrays=False))
 
     def reset(self) -> None:
-        with self._exchanges.free() as process:
+        with (
+            names_descriptors(),
+            self._exchanges.free() as process,
+            contextlib.ExitStack() as failing,
+        ):
+            # Where no other one starts, this one has ended.
+            failing.callback(process.end)
             process.drop_all()
             if process.is_lost or not process.keep_only_copies():
                 process.worker.end()
@@ -278,6 +285,7 @@ class SandboxSession(Session):
                 worker = process.worker
             process.release()
             self._exchanges.process = self._process_in(worker)
+            failing.pop_all()
             self._begin()
             self._reset_at = self._made
 
