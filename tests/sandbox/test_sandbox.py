@@ -31,6 +31,18 @@ class TestRunning:
         with pytest.raises(FileNotFoundError):
             make_sandbox().run(tmp_path / "none.py")
 
+    def test_a_file_with_a_byte_order_mark(self, make_sandbox, tmp_path):
+        sandbox = make_sandbox()
+        for place in (tmp_path, sandbox.directory):
+            (place / "code.py").write_text("print(6 * 7)", encoding="utf-8-sig")
+            assert sandbox.run(place / "code.py").stdout == "42\n"
+
+    def test_a_file_that_is_not_utf_8(self, make_sandbox, tmp_path):
+        file = tmp_path / "code.py"
+        file.write_bytes(b"# coding: latin-1\nprint('\xe9')")
+        with pytest.raises(ValueError, match=r"'.*code.py' must be UTF-8: write path.read_text\("):
+            make_sandbox().run(file)
+
     def test_children_that_have_ended_are_waited_for(self, make_sandbox):
         """A sandbox hides a process from the moment that it ends."""
         code = """

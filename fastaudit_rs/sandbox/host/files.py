@@ -80,11 +80,15 @@ def code_of(file: str, writable: Iterable[str]) -> str:
     try:
         if root is not None:
             with contextlib.closing(_Directory(os.path.realpath(root))) as directory:
-                return directory.read(os.path.relpath(file, root).split("/"), CODE).decode()
-        with open(file, "rb") as opened:
-            data = opened.read(CODE + 1)
+                data = directory.read(os.path.relpath(file, root).split("/"), CODE)
+        else:
+            with open(file, "rb") as opened:
+                data = opened.read(CODE + 1)
         if len(data) <= CODE:
-            return data.decode()
+            return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        why = "write path.read_text(encoding=...) in its place"
+        raise ValueError(f"code in {file!r} must be UTF-8: {why}") from None
     except OSError as error:
         if error.errno != errno.EFBIG:
             error.filename = file
