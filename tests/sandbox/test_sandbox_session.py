@@ -372,6 +372,15 @@ class TestEnds:
             assert sandbox.list_files() == []
             assert session.run(f"name = 'c'\n{more}").killed_by == "disk"
 
+    def test_a_step_with_files_without_end_is_undone(self):
+        limits = Limits(wall_seconds=20, disk="2M")
+        more = "for i in range(40): open(f'{i}', 'wb').write(bytes(100_000))"
+        with Sandbox(LOOSE, limits) as sandbox, sandbox.session() as session:
+            session.run("x = 1")
+            ran = session.run(f"import time; x = 2\n{more}\ntime.sleep(5)")
+            assert ran.killed_by == "disk" and "it was undone" in ran.error.message, ran
+            assert session.get("x") == 1
+
     def test_memory_without_end(self):
         with Sandbox(LOOSE, Limits(wall_seconds=20, memory="300M")) as sandbox:
             with sandbox.session() as session:

@@ -71,7 +71,9 @@ class Exchange(ProcessWatch):
                 return False
             is_first = self.killed_by is None
             kill_at = time.monotonic() + grace
-            self._kill_at = kill_at if is_first else min(self._kill_at, kill_at)
+            if not self.was_killed:
+                # The limit is told of at each look: what was killed has its time to end.
+                self._kill_at = kill_at if is_first else min(self._kill_at, kill_at)
             if is_first:
                 self.killed_by = why
                 # One that waits for the function that calls this is interrupted by its answer.
