@@ -108,8 +108,8 @@ def limit_of(
         return "memory"
     if status >= 0:
         return None
-    # Code that ignores the signal is killed a second later.
-    if limits.cpu_seconds is not None and computed > limits.cpu_seconds + 0.5:
+    # Code that ignores the signal is killed a second later, by a less exact count.
+    if limits.cpu_seconds is not None and computed > limits.cpu_seconds:
         return "cpu_seconds"
     return "memory" if counts_memory and limits.memory is not None else None
 

@@ -278,3 +278,10 @@ def test_groups_of_the_first_version(tmp_path):
 def test_another_signal_is_not_told_as_memory(status, limit):
     """The kernel may count a process that it killed in the step before only now."""
     assert limit_of(status, Limits(), was_short=True) == limit
+
+
+def test_processor_time_that_the_kernel_counts_apart_is_not_told_as_memory():
+    """It kills by the ticks of its clock; what it tells is measured, and can be less by a third."""
+    limits = Limits(cpu_seconds=1)
+    assert limit_of(-signal.SIGKILL, limits, was_short=False, computed=1.3) == "cpu_seconds"
+    assert limit_of(-signal.SIGKILL, limits, was_short=False, computed=0.5) == "memory"
