@@ -7,9 +7,11 @@ import shutil
 import socket
 import stat
 import subprocess
+import textwrap
 import time
 
 import pytest
+from users import run_as
 
 from fastaudit_rs.sandbox.host import beneath, review
 from fastaudit_rs.sandbox.host.files import Files
@@ -195,6 +197,30 @@ def test_more_changes_than_descriptors(session, tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert len(files_in(tmp_path)) == 300
+
+
+def test_a_file_that_the_host_cannot_read():
+    """It is told of as one that is too large to keep: only `commit` has to read it."""
+    code = """
+        import os
+        from fastaudit_rs import Sandbox
+        CLOSED = "import os; open('closed', 'w').write('secret'); os.chmod('closed', 0)"
+        with Sandbox() as sandbox, sandbox.session() as session:
+            session.run(CLOSED)
+            print([(one.name, one.kind, one.diff) for one in session.diff()])
+            try:
+                session.commit("to")
+            except OSError as error:
+                print(error, os.listdir("to"))
+            session.discard()
+            print(sandbox.list_files())
+            sandbox.run(CLOSED)
+            with sandbox.session() as other:
+                print(other.diff())
+    """
+    said = run_as("ordinary", textwrap.dedent(code)).splitlines()
+    assert said[0] == "[('closed', 'added', None)]"
+    assert said[1:] == ["[Errno 13] Permission denied: 'closed' []", "[]", "[]"]
 
 
 @pytest.mark.skipif(shutil.which("patch") is None, reason="needs patch(1)")

@@ -81,7 +81,7 @@ class _File:
 
 @dataclass(frozen=True)
 class _Stamp:
-    """A file that is too large to keep, by what changes with it. Code cannot set its ctime."""
+    """A file that is not kept, by what changes with it. Code cannot set its ctime."""
 
     size: int
     number: int
@@ -168,7 +168,7 @@ class Review:
             for name, file in before.items():
                 if isinstance(file, _Stamp):
                     continue
-                with contextlib.suppress(_TooLarge):
+                with contextlib.suppress(_Unread):
                     if _read(root, name, len(file.data)) == file:
                         continue
                 parts = parts_of(name)
@@ -197,7 +197,7 @@ class Review:
             for name in self._names():
                 try:
                     file = _read(root, name, left)
-                except _TooLarge:
+                except _Unread:
                     if (stamp := _stamp(status_of(root, name))) is not None:
                         found[name] = stamp
                     continue
@@ -207,8 +207,8 @@ class Review:
         return found
 
 
-class _TooLarge(OSError):
-    """A file has more bytes than it may."""
+class _Unread(OSError):
+    """A file has more bytes than it may, or its mode does not let the host read it."""
 
 
 def _stamp(status: os.stat_result | None) -> _Stamp | None:
@@ -243,8 +243,8 @@ def _change(root: int, name: str, before: _File | _Stamp | None, diffs: "_Diffs"
 
 
 def _whole(root: int, name: str, size: int) -> _File | None:
-    """Read a file of this size; `None` if it goes or grows meanwhile."""
-    with contextlib.suppress(_TooLarge):
+    """Read a file of this size; `None` if it goes or grows meanwhile, or cannot be read."""
+    with contextlib.suppress(_Unread):
         return _read(root, name, size)
     return None
 
@@ -343,6 +343,8 @@ def _read(root: int, name: str, most: int) -> _File | None:
     except OSError as error:
         if error.errno in _GONE:
             return None
+        if error.errno == errno.EACCES:
+            raise _Unread(error.errno, error.strerror, name) from None
         raise
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -350,7 +352,7 @@ def _read(root: int, name: str, most: int) -> _File | None:
             return None
         data = file.read(most + 1) if status.st_size <= most else None
     if data is None or len(data) > most:
-        raise _TooLarge(f"{name!r} has more than {most} bytes")
+        raise _Unread(f"{name!r} has more than {most} bytes")
     return _File(data, bool(status.st_mode & stat.S_IXUSR))
 
 
