@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 import textwrap
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +18,28 @@ from fastaudit_rs.sandbox.host import manager as host_manager
 def manager():
     with SandboxManager(LOOSE.replace(read=[]), Limits(wall_seconds=20)) as made:
         yield made
+
+
+def test_others_go_on_while_one_is_made(manager, monkeypatch):
+    """Packages that are installed for it can take minutes."""
+    manager.create("one")
+    made, begun, goes_on = manager._made, threading.Event(), threading.Event()
+
+    def slow(*args, **given):
+        begun.set()
+        assert goes_on.wait(20)
+        return made(*args, **given)
+
+    monkeypatch.setattr(manager, "_made", slow)
+    with ThreadPoolExecutor(2) as threads:
+        making = [threads.submit(manager.create, "two") for _ in range(2)]
+        begun.wait()
+        assert manager.run("one", "1", value=True).value == 1
+        goes_on.set()
+        failed = [each.exception() for each in making]
+    assert manager.list() == ["one", "two"]
+    assert {type(each) for each in failed} == {type(None), ValueError}
+    assert manager.run("two", "2", value=True).value == 2
 
 
 class TestSessions:

@@ -176,14 +176,23 @@ class SandboxManager(Closing):
         own = policy or self._policy
         self._check(own)
         with self._lock:
-            if not self._remove.alive:
-                raise RuntimeError("the manager is closed")
-            there = self._environments.get(name)
-            if there is not None and there.sandbox._remove.alive:
-                raise ValueError(f"there is a sandbox {name!r} already: remove({name!r}) it")
-            sandbox = self._made(own, limits or self._limits, parent=self._base)
-            self._environments[name] = _Environment(sandbox, deque(maxlen=self._most))
+            self._check_free(name)
+        # Others go on meanwhile: it may install packages.
+        sandbox = self._made(own, limits or self._limits, parent=self._base)
+        with contextlib.ExitStack() as failing:
+            failing.callback(sandbox.close)
+            with self._lock:
+                self._check_free(name)
+                self._environments[name] = _Environment(sandbox, deque(maxlen=self._most))
+            failing.pop_all()
         return sandbox
+
+    def _check_free(self, name: str) -> None:
+        if not self._remove.alive:
+            raise RuntimeError("the manager is closed")
+        there = self._environments.get(name)
+        if there is not None and there.sandbox._remove.alive:
+            raise ValueError(f"there is a sandbox {name!r} already: remove({name!r}) it")
 
     def _check(self, policy: Policy | None) -> None:
         own = os.path.join(self._base, "own")
