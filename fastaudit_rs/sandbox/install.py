@@ -61,10 +61,14 @@ class Install:
         if index is not None:
             if not isinstance(index, str):
                 raise TypeError(f"index must be a str, not {type(index).__name__}")
-            if not re.match(r"https?://\S+\Z", index) and not os.path.isdir(index):
-                raise ValueError(f"index must be an address or a directory of wheels: {index!r}")
+            if not re.match(r"https?://\S+\Z", index):
+                given, index = index, _place(index)
+                if not os.path.isdir(index):
+                    raise ValueError(
+                        f"index must be an address or a directory of wheels: {given!r}"
+                    )
         self.index = index
-        self.cache = None if cache is None else os.path.abspath(path_of("cache", cache))
+        self.cache = None if cache is None else _place(path_of("cache", cache))
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
             raise TypeError(f"timeout must be a number of seconds, not {type(timeout).__name__}")
         if not timeout > 0:
@@ -73,6 +77,11 @@ class Install:
 
     def __repr__(self) -> str:
         return f"Install({self.packages!r}, on_demand={sorted(self.on_demand)!r})"
+
+
+def _place(path: str) -> str:
+    """A place of the host, which may change its directory before it is used."""
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def install_of(given: object) -> Install | None:

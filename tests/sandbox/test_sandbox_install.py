@@ -166,6 +166,17 @@ def test_a_session_without_packages(shared):
         assert "the host installs packages" in session.run("!pip install upper").error.message
 
 
+def test_places_are_those_of_the_host_as_it_named_them(tmp_path, monkeypatch):
+    """Packages may be installed much later, when it is in another directory."""
+    (tmp_path / "wheels").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for index, cache in (("wheels", "kept"), ("~/wheels", "~/kept")):
+        install = Install(["base"], index=index, cache=cache)
+        assert install.index == f"{tmp_path}/wheels" and install.cache == f"{tmp_path}/kept"
+    assert Install(index="https://example.com/~me").index == "https://example.com/~me"
+
+
 def test_what_a_host_cannot_install(index):
     with pytest.raises(SandboxError, match="pip cannot install nosuch: .*nosuch"):
         Sandbox(install=Install(["nosuch"], index=str(index)))

@@ -130,7 +130,7 @@ class Packages:
             env = {name: value for name, value in env.items() if not name.startswith("PIP_")}
             env["PIP_CONFIG_FILE"] = os.devnull
             if os.path.isdir(wanted.index):
-                where += ["--no-index", "--find-links", os.path.abspath(wanted.index)]
+                where += ["--no-index", "--find-links", wanted.index]
             else:
                 env["PIP_INDEX_URL"] = wanted.index
         with self._lock, tempfile.TemporaryDirectory(prefix="fastaudit-rs-pip-") as temporary:
