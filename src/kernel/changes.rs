@@ -87,9 +87,14 @@ impl Changes {
         let mut watch = Watch::new();
         let first = watch.enter(self.root.as_fd(), ROOT, 0);
         let mut tree = Tree::new(is, first);
-        tree.look(self.root.as_fd(), ROOT, &mut |directory, place, depth| {
+        let looked = tree.look(self.root.as_fd(), ROOT, &mut |directory, place, depth| {
             watch.enter(directory, place, depth)
         });
+        if looked.is_err() {
+            // What it lacks would count as removed: the next look compares all.
+            self.watch = None;
+            return;
+        }
         let known = std::mem::replace(&mut self.known, tree);
         let runs = &mut self.runs;
         known.compare(&self.known, |tree, place, name, was, is| {
@@ -147,7 +152,7 @@ impl Changes {
         let depth = self.known.way(place).len();
         let number = watch.enter(directory, place, depth);
         self.known.get_mut(place)?.watch = number;
-        self.known.look(directory, place, &mut |directory, place, depth| {
+        let looked = self.known.look(directory, place, &mut |directory, place, depth| {
             watch.enter(directory, place, depth)
         });
         let runs = &mut self.runs;
@@ -156,7 +161,7 @@ impl Changes {
                 note(runs, tree, place, name, None, Some(*is));
             }
         });
-        watch.is_whole().then_some(())
+        (looked.is_ok() && watch.is_whole()).then_some(())
     }
 
     fn forget(&mut self, place: Place) {

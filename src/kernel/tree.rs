@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use ahash::AHashMap;
 use rustix::fs::{AtFlags, Stat, statat};
+use rustix::io::Errno;
 
 use crate::kernel::beneath::LONGEST;
 use crate::kernel::walk::{self, Identity, LOOKING, Next, Visitor};
@@ -153,11 +154,10 @@ impl Tree {
         directory: BorrowedFd<'_>,
         place: Place,
         enter: &mut dyn FnMut(BorrowedFd<'_>, Place, usize) -> i32,
-    ) {
+    ) -> Result<(), Errno> {
         let steps = self.way(place).len();
         let mut looking = Looking { tree: self, way: vec![place], steps, enter };
-        // One that is gone meanwhile has nothing in it.
-        let _ = walk::walk(directory, LOOKING, &mut looking);
+        walk::walk(directory, LOOKING, &mut looking)
     }
 
     pub fn compare(

@@ -41,20 +41,21 @@ struct Frame {
     below: Vec<CString>,
 }
 
-/// Passes over what cannot be opened. An owner who lacks one of the `rights` gets all.
+/// Passes over what cannot be opened; where this process can open nothing, it fails. An owner who
+/// lacks one of the `rights` gets all.
 pub fn walk(root: BorrowedFd<'_>, rights: Mode, visitor: &mut impl Visitor) -> Result<(), Errno> {
     let (mut at, is) = open(root, c".", rights)?;
-    let Some(below) = entries(at.as_fd(), visitor) else {
+    let Some(below) = entries(at.as_fd(), visitor)? else {
         return Ok(());
     };
     let mut frames = vec![Frame { name: CString::default(), is, below }];
     while let Some(frame) = frames.last_mut() {
         if let Some(name) = frame.below.pop() {
-            let Ok((opened, is)) = open(at.as_fd(), &name, rights) else {
+            let Some((opened, is)) = passed(open(at.as_fd(), &name, rights))? else {
                 continue;
             };
             visitor.enter(opened.as_fd(), &name, is);
-            let Some(below) = entries(opened.as_fd(), visitor) else {
+            let Some(below) = entries(opened.as_fd(), visitor)? else {
                 return Ok(());
             };
             frames.push(Frame { name, is, below });
@@ -63,7 +64,7 @@ pub fn walk(root: BorrowedFd<'_>, rights: Mode, visitor: &mut impl Visitor) -> R
             if frames.is_empty() {
                 break;
             }
-            let Some((above, depth)) = above(root, at.as_fd(), &frames, rights) else {
+            let Some((above, depth)) = above(root, at.as_fd(), &frames, rights)? else {
                 break;
             };
             let is_there = depth == frames.len();
@@ -75,6 +76,14 @@ pub fn walk(root: BorrowedFd<'_>, rights: Mode, visitor: &mut impl Visitor) -> R
         }
     }
     Ok(())
+}
+
+/// `None` for what cannot be opened itself: what lacks here would be missed everywhere.
+fn passed<T>(opened: Result<T, Errno>) -> Result<Option<T>, Errno> {
+    match opened {
+        Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => Err(error),
+        opened => Ok(opened.ok()),
+    }
 }
 
 /// Opens a directory, to which its owner gets all rights if he lacks one of these.
@@ -117,10 +126,13 @@ pub fn through(descriptor: BorrowedFd<'_>) -> String {
 }
 
 /// `None` if the walk ends.
-fn entries(directory: BorrowedFd<'_>, visitor: &mut impl Visitor) -> Option<Vec<CString>> {
+fn entries(
+    directory: BorrowedFd<'_>,
+    visitor: &mut impl Visitor,
+) -> Result<Option<Vec<CString>>, Errno> {
     let mut below = Vec::new();
-    let Ok(listed) = Dir::read_from(directory) else {
-        return Some(below);
+    let Some(listed) = passed(Dir::read_from(directory))? else {
+        return Ok(Some(below));
     };
     // An error ends the list.
     for entry in listed.map_while(Result::ok) {
@@ -136,10 +148,10 @@ fn entries(directory: BorrowedFd<'_>, visitor: &mut impl Visitor) -> Option<Vec<
         match visitor.entry(directory, name, is_directory) {
             Next::Enter if is_directory => below.push(name.to_owned()),
             Next::Enter | Next::Pass => {}
-            Next::Stop => return None,
+            Next::Stop => return Ok(None),
         }
     }
-    Some(below)
+    Ok(Some(below))
 }
 
 /// Returns the directory that this one was entered from, and the number of frames. If it was moved
@@ -149,22 +161,24 @@ fn above(
     at: BorrowedFd<'_>,
     frames: &[Frame],
     rights: Mode,
-) -> Option<(OwnedFd, usize)> {
-    let wanted = frames.last()?.is;
+) -> Result<Option<(OwnedFd, usize)>, Errno> {
+    let wanted = frames.last().map(|frame| frame.is);
     // "..", as any other step, is checked before it counts.
-    if let Ok(above) = openat(at, c"..", DIRECTORY, Mode::empty())
-        && fstat(&above).is_ok_and(|stat| identity(&stat) == wanted)
+    if let Some(above) = passed(openat(at, c"..", DIRECTORY, Mode::empty()))?
+        && fstat(&above).is_ok_and(|stat| Some(identity(&stat)) == wanted)
     {
-        return Some((above, frames.len()));
+        return Ok(Some((above, frames.len())));
     }
-    let (mut found, _) = open(root, c".", rights).ok()?;
+    let Some((mut found, _)) = passed(open(root, c".", rights))? else {
+        return Ok(None);
+    };
     for (depth, frame) in frames.iter().enumerate().skip(1) {
-        match open(found.as_fd(), &frame.name, rights) {
-            Ok((next, is)) if is == frame.is => found = next,
-            _ => return Some((found, depth)),
+        match passed(open(found.as_fd(), &frame.name, rights))? {
+            Some((next, is)) if is == frame.is => found = next,
+            _ => return Ok(Some((found, depth))),
         }
     }
-    Some((found, frames.len()))
+    Ok(Some((found, frames.len())))
 }
 
 #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]

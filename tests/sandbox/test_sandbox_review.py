@@ -199,6 +199,25 @@ def test_more_changes_than_descriptors(session, tmp_path):
     assert len(files_in(tmp_path)) == 300
 
 
+def test_no_change_is_missed_for_lack_of_descriptors(session, tmp_path):
+    session.run("import os\nos.makedirs('d/e', exist_ok=True)\nopen('d/e/new', 'w').close()")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    place = os.open(os.devnull, os.O_RDONLY)
+    os.close(place)
+    for more in range(40):
+        # Descriptors are given by their numbers, from the lowest free one.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (place + more, hard))
+        try:
+            found = session.commit(tmp_path)
+            break
+        except OSError:
+            continue
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert [change.name for change in found] == ["d/e/new"]
+    assert (tmp_path / "d/e/new").exists()
+
+
 def test_a_file_that_the_host_cannot_read():
     """It is told of as one that is too large to keep: only `commit` has to read it."""
     code = """
