@@ -321,3 +321,10 @@ def test_a_download_that_is_too_large_leaves_the_file_that_was_there(files, tmp_
     with pytest.raises(OSError, match="more than 4 bytes"):
         files.download("large", tmp_path / "to", max_bytes=4)
     assert (tmp_path / "to").read_text() == "old"
+
+
+def test_a_run_that_copies_itself_leaves_no_directory():
+    with Sandbox() as sandbox:
+        for _ in range(2):
+            assert sandbox.run("import os, tempfile\nif os.fork() == 0: pass").success
+        assert not sandbox.files.list()

@@ -257,7 +257,10 @@ pub fn own_directory(guards: &[Py<AuditCfg>]) -> Option<PathBuf> {
 /// worker, whose copies may load it.
 pub fn before_fork(py: Python<'_>, is_worker: bool) -> PyResult<()> {
     if is_worker || asks() {
-        own_directory(&in_force(py)?);
+        let guards = in_force(py)?;
+        if !all_may_use(&guards, &temporary::usual()) {
+            own_directory(&guards);
+        }
     }
     Ok(())
 }
