@@ -72,7 +72,7 @@ class Lying(Session):
     """A session whose process breaks the rules in the course of a step."""
 
     def __init__(self):
-        self.ran = []
+        self.ran, self._streams = [], set()
 
     def run(self, code, **options):
         self.ran.append(code)

@@ -74,11 +74,11 @@ class TestSandboxes:
 
     def test_managers(self):
         with SandboxManager(confine="audit") as manager:
-            assert repr(manager) == "<SandboxManager: no environments>"
+            assert repr(manager) == "<SandboxManager: no sandboxes>"
             manager.create("a")
             manager.create("b")
             assert repr(manager) == "<SandboxManager: 'a', 'b'>"
-        assert repr(manager) == "<SandboxManager: no environments, closed>"
+        assert repr(manager) == "<SandboxManager: no sandboxes, closed>"
 
     @pytest.mark.slow
     def test_results(self):
