@@ -110,7 +110,7 @@ def tools_of(given: object) -> dict[str, Callable[..., Any]]:
     return found
 
 
-def _own_name(number: int, one: object) -> str:
+def _own_name(number: int, one: Any) -> str:
     name = own_name(one)
     kind = type(one).__name__
     if not callable(one) and name is None:
