@@ -27,6 +27,42 @@ use crate::python::importing::imports;
 use crate::python::values::{addresses, process_start};
 use crate::python::wrapped::{sockets, threads, workers};
 
+impl Event<'_, '_> {
+    #[inline]
+    fn meet(&self, reason: Reason, operation: Option<Operation<'_>>) -> PyResult<()> {
+        let Some(probe) = self.probe else {
+            return deny::meet(self, reason, operation);
+        };
+        // The host may allow it, which a log tells too.
+        let result = deny::meet(self, reason, operation);
+        if result.is_err() || !probe.records() {
+            probe.denied.set(Some(reason.why()));
+        }
+        result
+    }
+
+    /// Meets a denied import: the statement, or else the code or extension that it would load.
+    #[inline(never)]
+    fn meet_import(&self, reason: Reason, operation: Option<Operation<'_>>) -> PyResult<()> {
+        let py = self.args.py();
+        let Some(module) = imports::module_being_loaded(py)? else {
+            self.meet(reason, operation)?;
+            imports::note_allowed(&self.args.get_item(0)?);
+            return Ok(());
+        };
+        if imports::is_allowed(&module)? {
+            return Ok(());
+        }
+        // `importlib.import_module` raises no event of its own: it is denied as an import.
+        if self.name == c"exec" {
+            let none = || py.None();
+            let args = (module, none(), none(), none(), none()).into_pyobject(py)?;
+            return Event { name: c"import", args: &args, ..*self }.meet(reason, operation);
+        }
+        self.meet(reason, operation)
+    }
+}
+
 impl<'py> Surroundings for Event<'_, 'py> {
     type Error = PyErr;
     type Arguments = Bound<'py, PyTuple>;
@@ -60,36 +96,11 @@ impl<'py> Surroundings for Event<'_, 'py> {
             probe.denied.set(Some(reason.why()));
             return Ok(());
         }
-        let is_import = reason == Reason::Switch(Why::Import);
-        let loaded = match is_import {
-            true => imports::module_being_loaded(self.args.py())?,
-            false => None,
-        };
-        if let Some(module) = &loaded {
-            if imports::is_allowed(module)? {
-                return Ok(());
-            }
-            // `importlib.import_module` raises no event of its own: it is denied as an import.
-            if self.name == c"exec" {
-                let none = || self.args.py().None();
-                let args =
-                    (module, none(), none(), none(), none()).into_pyobject(self.args.py())?;
-                return Event { name: c"import", args: &args, ..*self }.deny(reason, operation);
-            }
+        if reason == Reason::Switch(Why::Import) {
+            return self.meet_import(reason, operation);
         }
         unchanging::fail_without_target(self)?;
-        // The host may allow it, which a log tells too.
-        let result = deny::meet(self, reason, operation);
-        if is_import && loaded.is_none() && result.is_ok() {
-            imports::note_allowed(&self.args.get_item(0)?);
-        }
-        let Some(probe) = self.probe else {
-            return result;
-        };
-        if result.is_err() || !probe.records() {
-            probe.denied.set(Some(reason.why()));
-        }
-        result
+        self.meet(reason, operation)
     }
 
     #[inline]
