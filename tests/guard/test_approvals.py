@@ -145,6 +145,18 @@ def test_a_blocked_module_is_imported_once(asking, monkeypatch, places):
     assert (denied.event, denied.answers) == ("import", ("once", "deny"))
 
 
+def test_an_answer_to_an_import_is_for_its_packages(asking, monkeypatch, places):
+    os.mkdir(f"{places.ok}/approvals_package")
+    for name in ("__init__", "module"):
+        with open(f"{places.ok}/approvals_package/{name}.py", "w") as file:
+            file.write("X = 1\n")
+    monkeypatch.syspath_prepend(places.ok)
+    perms, asked = asking("once", "deny", imports=False)
+    with perms():
+        import approvals_package.module  # noqa: F401
+    assert len(asked) == 1
+
+
 def test_an_answer_is_for_one_import(asking, monkeypatch, places):
     with open(f"{places.ok}/approvals_again.py", "w") as file:
         file.write("X = 1\n")

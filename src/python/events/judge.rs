@@ -41,25 +41,33 @@ impl Event<'_, '_> {
         result
     }
 
-    /// Meets a denied import: the statement, or else the code or extension that it would load.
+    /// Meets a denied import: its beginning, or else the code or extension that it would load.
     #[inline(never)]
     fn meet_import(&self, reason: Reason, operation: Option<Operation<'_>>) -> PyResult<()> {
         let py = self.args.py();
-        let Some(module) = imports::module_being_loaded(py)? else {
-            self.meet(reason, operation)?;
-            imports::note_allowed(&self.args.get_item(0)?);
-            return Ok(());
+        let has_file = self.args.get_item(1).is_ok_and(|file| !file.is_none());
+        let begins = self.name == c"import" && !has_file;
+        let module = match begins {
+            true => self.args.get_item(0)?.cast_into().ok(),
+            false => imports::module_being_loaded(py)?,
         };
-        if imports::is_allowed(&module)? {
+        let Some(module) = module else {
+            return self.meet(reason, operation);
+        };
+        if imports::is_allowed(&module, begins)? {
             return Ok(());
         }
-        // `importlib.import_module` raises no event of its own: it is denied as an import.
+        // Before 3.15 `importlib.import_module` raises no event of its own: it is denied as an import.
         if self.name == c"exec" {
             let none = || py.None();
             let args = (module, none(), none(), none(), none()).into_pyobject(py)?;
             return Event { name: c"import", args: &args, ..*self }.meet(reason, operation);
         }
-        self.meet(reason, operation)
+        self.meet(reason, operation)?;
+        if begins {
+            imports::note_allowed(&module)?;
+        }
+        Ok(())
     }
 }
 

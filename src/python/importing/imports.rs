@@ -161,11 +161,21 @@ pub fn module_being_loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyString
     Ok(None)
 }
 
-/// Notes that the host allowed the statement that imports a module.
-pub fn note_allowed(module: &Bound<'_, PyAny>) {
-    let frame = frames::current_frame(module.py()).map(|frame| frame.as_ptr() as usize);
-    let module = module.cast::<PyString>().map(|module| module.to_string_lossy().into_owned());
-    ALLOWED.set(module.ok().zip(frame));
+/// Notes that the host allowed an import, as it began.
+pub fn note_allowed(module: &Bound<'_, PyString>) -> PyResult<()> {
+    let importing = importing_frame(module.py())?;
+    ALLOWED.set(importing.map(|frame| (module.to_string_lossy().into_owned(), frame)));
+    Ok(())
+}
+
+/// The address of the innermost frame that is not the import system's.
+fn importing_frame(py: Python<'_>) -> PyResult<Option<usize>> {
+    for frame in stack::frames(py) {
+        if !is_importer(&frame)? {
+            return Ok(Some(frame.as_ptr() as usize));
+        }
+    }
+    Ok(None)
 }
 
 pub fn forget_allowed() {
@@ -175,26 +185,24 @@ pub fn forget_allowed() {
     }
 }
 
-/// Returns whether loading a module is part of the import that was allowed last. An answer is for one
-/// import of the module and of the packages that it is in.
-pub fn is_allowed(module: &Bound<'_, PyString>) -> PyResult<bool> {
+/// Returns whether an import is part of the one that the host allowed last: it loads that module, which
+/// it may do once, or imports a package that the module is in.
+pub fn is_allowed(module: &Bound<'_, PyString>, begins: bool) -> PyResult<bool> {
     let Some((allowed, importing)) = ALLOWED.take() else {
         return Ok(false);
     };
-    let loaded = module.to_string_lossy();
-    if !is_within_module(&allowed, &loaded) {
+    let module_name = module.to_string_lossy();
+    let is_itself = *module_name == *allowed;
+    if !is_within_module(&allowed, &module_name)
+        || (is_itself && begins)
+        || importing_frame(module.py())? != Some(importing)
+    {
         return Ok(false);
     }
-    for frame in stack::frames(module.py()) {
-        if !is_importer(&frame)? {
-            // The packages of a module are loaded before it.
-            if *loaded != *allowed {
-                ALLOWED.set(Some((allowed, importing)));
-            }
-            return Ok(frame.as_ptr() as usize == importing);
-        }
+    if !is_itself {
+        ALLOWED.set(Some((allowed, importing)));
     }
-    Ok(false)
+    Ok(true)
 }
 
 /// Returns whether a finder lists its directory.
