@@ -202,11 +202,10 @@ def test_more_changes_than_descriptors(session, tmp_path):
 def test_no_change_is_missed_for_lack_of_descriptors(session, tmp_path):
     session.run("import os\nos.makedirs('d/e', exist_ok=True)\nopen('d/e/new', 'w').close()")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    place = os.open(os.devnull, os.O_RDONLY)
-    os.close(place)
-    for more in range(40):
-        # Descriptors are given by their numbers, from the lowest free one.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (place + more, hard))
+    used = {int(name) for name in os.listdir("/proc/self/fd")}
+    for limit in range(min(used), max(used) + 40):
+        # Descriptors are given by their numbers, from the lowest free one. There may be gaps.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         try:
             found = session.commit(tmp_path)
             break
