@@ -83,6 +83,8 @@ lint: lint-rust lint-python ## Check formatting, lints and types of Rust and Pyt
 lint-rust: $(VENV)/.built
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
+	# The lock file of the fuzz targets is apart: a new dependency must be in both.
+	cargo update --quiet --workspace --locked --manifest-path fuzz/Cargo.toml
 	cargo clippy --quiet --no-default-features --all-targets -- -D warnings
 	PYO3_PYTHON=$(abspath $(PY)) CARGO_TARGET_DIR=target/lint cargo clippy --quiet --all-targets -- -D warnings
 	# Before 3.12, without events of calls, other code is built.
