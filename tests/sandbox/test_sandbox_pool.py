@@ -270,6 +270,15 @@ class TestPool:
             assert sandbox.run(code, value=True).value == [False, 7]
             assert pool.run(code, value=True).value == [True, 7]
 
+    def test_a_module_that_keeps_a_process_from_being_copied(self, tmp_path):
+        """As one that makes another interpreter: CPython ends the copy."""
+        code = "import os; os.register_at_fork(after_in_child=os.abort)"
+        (tmp_path / "alone.py").write_text(code)
+        with Sandbox(LOOSE, path=[tmp_path]) as sandbox, sandbox.pool(1, ["alone"]) as pool:
+            with pytest.raises(SandboxError, match="exit code 1: no copy of it .* ran the code"):
+                pool.run("1")
+            assert sandbox.run("1").success
+
     def test_renaming_between_directories(self):
         """The kernel's rules for signals say nothing of files."""
         code = "import os; os.makedirs('a/b'); open('c', 'w').close(); os.rename('c', 'a/b/c')"

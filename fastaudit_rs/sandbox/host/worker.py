@@ -26,6 +26,9 @@ class Ended:
     signal: int
     was_killed: bool
 
+    def __str__(self) -> str:
+        return f"by signal {self.signal}" if self.signal > 0 else f"with exit code {self.exit_code}"
+
 
 class Worker(ABC):
     """A process that waits for work."""
