@@ -28,7 +28,7 @@ class Process(NamedTuple):
     seconds: float
     megabytes: int
     has_ended: bool
-    #: Whether it is a copy of this process, with its memory, that runs no other program yet.
+    #: Whether it is a copy of this process, with its memory and files, that runs no program yet.
     is_copy: bool
 
     @property
@@ -108,7 +108,7 @@ class Watched(threading.Thread):
             processes=len(found),
             tasks=sum(each.tasks for each in found),
             megabytes=max((each.megabytes for each in found if not each.is_copy), default=0),
-            files=max((each.files for each in found), default=0),
+            files=max((each.files for each in found if not each.is_copy), default=0),
         )
         self._seconds |= {(each.number, each.started): each.seconds for each in found}
         self._used.append((time.monotonic(), sum(self._seconds.values())))

@@ -306,9 +306,8 @@ class Run(ProcessWatch):
         if process.is_lost or self.killed_by is not None:
             ended = worker.end(PATIENCE if self.killed_by is None else 0)
             if self.killed_by is None and not ended.was_killed:
-                raise SandboxError(
-                    f"the process of the sandbox ended {ended}: no copy of it (os.fork) ran the code"
-                )
+                said = f"the process of the sandbox ended {ended}"
+                raise SandboxError(f"{said}: no copy of it (os.fork) ran the code")
             returncode = -signal.SIGKILL
         if self.killed_by is None:
             self.killed_by = worker.limit_of(returncode)
