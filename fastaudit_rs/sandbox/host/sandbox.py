@@ -147,11 +147,11 @@ class Sandbox(Runner):
             from .docker import Docker
 
             self._docker = docker = Docker(image)
+        values = secrets_of(secrets)
+        wanted = install_of(install)
         sandlock = None if docker is not None else kernel(confine)
         if sandlock is not None:
             warn_of_held(on_ask, approvable)
-        values = secrets_of(secrets)
-        wanted = install_of(install)
         check_carried(sandlock, policy.network, bound(policy, approvable).network, values)
         with names_descriptors(), contextlib.ExitStack() as failing:
             base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
