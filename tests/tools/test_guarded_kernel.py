@@ -76,12 +76,17 @@ class TestCells:
         assert kernel("%history -l 1").out == "import asyncio; await asyncio.sleep(0); 2\n"
         assert kernel("%%time\n3").value == "3"
         assert kernel("%cd out\n%cd ..\n%bookmark here\n4").value == "4"
+
+    def test_sandboxes(self, kernel):
+        pytest.importorskip("sandlock")
         assert "a guarded kernel starts no sandbox" in kernel("%%sandbox\n1").err
 
-    def test_pools_of_processes(self, home):
+    @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+    def test_pools_of_processes(self, home, method):
         with started(home, "--run", "any", "--write", "/dev/shm") as kernel:
-            code = "import multiprocessing as m\nwith m.Pool(1) as pool: pool.map(abs, [-1])"
-            assert kernel(f"{code}\nm.Lock(), 5").error == ""
+            kernel(f"import multiprocessing\nm = multiprocessing.get_context('{method}')")
+            assert kernel("with m.Pool(1) as pool: print(pool.map(abs, [-1]))").out == "[1]\n"
+            assert kernel("m.Lock(), 5").error == ""
 
     def test_a_denial_names_the_line_that_installs_another(self, home, kernel):
         ran = kernel("open('b', 'w')")

@@ -14,7 +14,7 @@ use crate::python::configuration::{resolve, temporary};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::process;
 use crate::python::excuses::pool_files;
-use crate::python::guard::scope;
+use crate::python::guard::{scope, tempfile};
 use crate::python::wrapped::workers;
 
 #[doc = doc!("installed_policy")]
@@ -99,6 +99,7 @@ impl Confinement {
                 "the process has {threads} threads, and only the current one can be confined"
             )));
         }
+        tempfile::note_held();
         self.confine()
     }
 }

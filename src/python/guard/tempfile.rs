@@ -43,6 +43,9 @@ static IS_NEW: AtomicBool = AtomicBool::new(false);
 /// True if it asks, in one of its copies at least.
 static ASKS: AtomicBool = AtomicBool::new(false);
 
+/// True if the kernel holds this process to a guard's rules until it ends.
+static IS_HELD: AtomicBool = AtomicBool::new(false);
+
 thread_local! {
     static CHANGING: Cell<bool> = const { Cell::new(false) };
     static IMPORTING: Cell<bool> = const { Cell::new(false) };
@@ -51,6 +54,10 @@ thread_local! {
 /// Returns whether this module changes the code of `tempfile`, which guarded code may not.
 pub fn is_changing() -> bool {
     CHANGING.get()
+}
+
+pub fn note_held() {
+    IS_HELD.store(true, Ordering::Relaxed);
 }
 
 pub fn asks() -> bool {
@@ -195,8 +202,9 @@ impl Ask {
                 Err(_) => return Ok(None),
             },
         };
-        // It keeps its directory for the whole process, beyond the guard.
-        let is_kept = imports::is_in_function(py, "multiprocessing.util", &["get_temp_dir"])?;
+        // It keeps its directory for the whole process, mostly beyond the guard.
+        let is_kept = !IS_HELD.load(Ordering::Relaxed)
+            && imports::is_in_function(py, "multiprocessing.util", &["get_temp_dir"])?;
         let own = match is_kept || all_may_use(&guards, &usual) {
             true => None,
             false => own_directory(&guards),
