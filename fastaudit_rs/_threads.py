@@ -9,6 +9,7 @@ import contextvars
 import functools
 import os
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +20,9 @@ from ._waiting import works_for
 P = ParamSpec("P")
 Result = TypeVar("Result")
 _Self = TypeVar("_Self", bound="Closing")
+
+#: How the names of threads of ours begin.
+OURS = "fastaudit_rs"
 
 #: The threads for short work, which never waits for other such work.
 MOST = 32
@@ -32,7 +36,7 @@ def submit(work: Callable[[], Result]) -> "Future[Result]":
     global _pool
     with _lock:
         if _pool is None:
-            _pool = ThreadPoolExecutor(MOST, thread_name_prefix="fastaudit_rs")
+            _pool = ThreadPoolExecutor(MOST, thread_name_prefix=OURS)
         pool = _pool
     return pool.submit(work)
 
@@ -48,8 +52,27 @@ def apart(work: Callable[[], Result], name: str) -> "Future[Result]":
         except BaseException as error:
             future.set_exception(error)
 
-    threading.Thread(target=run, name=f"fastaudit_rs {name}", daemon=True).start()
+    threading.Thread(target=run, name=f"{OURS} {name}", daemon=True).start()
     return future
+
+
+def when_forgotten(
+    one: object, end: Callable[..., object], *args: object
+) -> "weakref.finalize[..., object]":
+    """End something once nobody has it any more, or the interpreter ends (`weakref.finalize`)."""
+    return weakref.finalize(one, _end, weakref.ref(one), end, args)
+
+
+def _end(one: "weakref.ref[object]", end: Callable[..., object], args: tuple[object, ...]) -> None:
+    # Garbage is collected in any thread: also in one of ours, which this may wait for, and in one
+    # by which native code calls us (`_DummyThread`), as the kernel's questions come. A process
+    # that waits for the answer would not end.
+    thread = threading.current_thread()
+    is_waited_for = isinstance(thread, threading._DummyThread) or thread.name.startswith(OURS)
+    if is_waited_for and one() is None:
+        threading.Thread(target=end, args=args, name=f"{OURS} forgotten", daemon=False).start()
+    else:
+        end(*args)
 
 
 async def in_thread(function: Callable[..., Result], *args: Any, **options: Any) -> Result:

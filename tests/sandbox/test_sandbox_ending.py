@@ -7,7 +7,7 @@ import time
 
 import promises
 import pytest
-from programs import SLOWER
+from programs import SLOWER, printed
 from sandboxes import LOOSE, gone, of, wait_for
 
 from fastaudit_rs import Sandbox, SandboxManager
@@ -169,3 +169,50 @@ subprocess.run([sys.executable, "-c", "import own"], check=True)
         ran = sandbox.run(code)
     assert (ran.success, ran.violations, ran.changed) == (True, [], []), ran.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["elsewhere.py"]
+
+
+#: Asks the kernel in a thread, which goes on between steps.
+ASKING = """
+import os, threading
+open("x", "w").close()
+def ask():
+    while True:
+        os.chmod("x", 0o600)
+threading.Thread(target=ask, daemon=True).start()
+"""
+
+#: Forgets a sandbox and a session, and has some thread collect them.
+FORGETTING = """
+import gc, sys, threading, time
+from fastaudit_rs import Network, Policy, Sandbox
+
+gc.disable()
+policy = Policy.preset("sandbox").replace(network=Network(hosts=["good.test"]))
+sandbox = Sandbox(policy)
+session = sandbox.session()
+assert session.run(sys.argv[1]).success
+base, loop = sandbox.directory.parent, sandbox._setup._proxy._loop
+forgotten = [sandbox, session]
+forgotten.append(forgotten)
+threads = []
+gc.callbacks.append(lambda *_: threads.append(threading.current_thread().name.split("-")[0]))
+del sandbox, session, forgotten
+exec(sys.argv[2])
+end = time.monotonic() + 20
+while base.exists() and time.monotonic() < end:
+    time.sleep(0.1)
+print(threads[0], base.exists())
+"""
+
+
+@pytest.mark.parametrize(
+    ("collects", "thread"),
+    [
+        # What the code asks comes by a thread of `sandlock`.
+        ("gc.set_threshold(1); gc.enable(); time.sleep(1); gc.disable()", "Dummy"),
+        ("loop.call_soon_threadsafe(gc.collect)", "fastaudit_rs proxy"),
+    ],
+)
+def test_a_forgotten_sandbox_ends_in_whatever_thread(collects, thread):
+    """Also in one that its end waits for."""
+    assert printed(FORGETTING, ASKING, collects, timeout=60) == f"{thread} False\n"

@@ -203,7 +203,9 @@ class StartedWorker(Worker):
             self._process: Any = self._start(confinement, f"{place}/control")
             streams = (self._process.stdin, self._process.stdout, self._process.stderr)
             self._streams += [stream for stream in streams if stream is not None]
-            self._waiter = threading.Thread(target=self._wait, daemon=True)
+            self._waiter = threading.Thread(
+                target=self._wait, name="fastaudit_rs process", daemon=True
+            )
             self._waiter.start()
             unstarted.pop_all()
             try:

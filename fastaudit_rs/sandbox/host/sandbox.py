@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ... import AuditDenied, AuditLog, Policy
 from ..._keywords import checked
-from ..._threads import apart, awaited
+from ..._threads import apart, awaited, when_forgotten
 from ...results import Result
 from ...sessions.arguments import CALLS, SNAPSHOTS, Tools, policy_of, tools_of
 from ...sessions.server_tools import servers_of
@@ -184,7 +184,7 @@ class Sandbox(Runner):
                 log=decided,
             )
             self._setup = Setup(config)
-            self._remove = weakref.finalize(
+            self._remove = when_forgotten(
                 self, _remove, os.getpid(), base, self._setup, self._files, packages
             )
             failing.pop_all()

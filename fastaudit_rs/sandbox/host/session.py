@@ -5,13 +5,12 @@ import contextlib
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from ... import AuditDenied
-from ..._threads import to_its_end
+from ..._threads import to_its_end, when_forgotten
 from ...results import Result, Timings
 from ...sessions.arguments import StepRequest, count, id_of, identifier, is_async, path_of, seconds
 from ...sessions.base import Session, Snapshot
@@ -92,7 +91,7 @@ class SandboxSession(Session):
         self._decisions = None if config.log is None else Decisions(config.log)
         if self._decisions is not None:
             # It is the last to be closed: its end is that of all processes.
-            weakref.finalize(self, self._decisions.close)
+            when_forgotten(self, self._decisions.close)
         self._review = Review(str(config.directory), files.names)
         self._servers, self._streams = [], set()
         self._answers = ToolAnswers()
@@ -103,7 +102,7 @@ class SandboxSession(Session):
             self._release()
             raise
         self._exchanges = Exchanges(config, in_flight, process, self._seconds)
-        self._finish = weakref.finalize(self, _finish, os.getpid(), self._exchanges, self._loop)
+        self._finish = when_forgotten(self, _finish, os.getpid(), self._exchanges, self._loop)
 
     def _begin(self) -> None:
         """Begin without steps, with the tools of the session alone."""

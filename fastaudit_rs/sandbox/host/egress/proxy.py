@@ -69,7 +69,7 @@ class Proxy:
         # Another kind of loop may be the host's usual one.
         self._loop = asyncio.SelectorEventLoop()
         self._thread = threading.Thread(
-            target=self._serve, args=(listeners,), name="fastaudit-rs-proxy", daemon=True
+            target=self._serve, args=(listeners,), name="fastaudit_rs proxy", daemon=True
         )
         self._thread.start()
         self._listeners = listeners
