@@ -278,9 +278,8 @@ class StartedWorker(Worker):
         return said.decode(errors="replace")
 
     def _why(self) -> str:
-        return "; ".join(
-            [self._said().strip() or str(self.ended), *causes(is_confined=self.is_confined)]
-        )
+        said = self._said().strip() or f"it ended {self.ended}"
+        return "; ".join([said, *causes(is_confined=self.is_confined)])
 
     def _prepare(self, task: bytes) -> None:
         try:
