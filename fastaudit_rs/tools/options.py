@@ -470,7 +470,9 @@ class MagicParser(argparse.ArgumentParser):
 
 
 def magic_parser(magic: str, prog: str | None = None) -> argparse.ArgumentParser:
-    made = MagicParser(prog=prog or magic, description=DESCRIPTIONS[magic], add_help=False)
+    made = MagicParser(
+        prog=prog or magic, description=DESCRIPTIONS[magic], allow_abbrev=False, add_help=False
+    )
     add_options(made, magic)
     return made
 

@@ -274,6 +274,7 @@ class TestOptions:
             ("%audit on --record --polcy x", "--policy"),
             ("%audit on --network x", "--net"),
             ("%%audit --nonsense x\n1", None),
+            ("%%audit --writ x\n1", "--write"),
         ],
     )
     def test_typos(self, run, line, near):
