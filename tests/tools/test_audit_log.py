@@ -336,6 +336,15 @@ class TestGuards:
                 write(places.out + "/a")
             assert len(lines_of(path)) == 2
 
+    @pytest.mark.parametrize(
+        "log_at", [AuditLog, lambda path: Policy().guard(log=path)], ids=["AuditLog", "guard"]
+    )
+    def test_a_file_that_cannot_be_made_is_named(self, places, log_at):
+        with pytest.raises(FileNotFoundError) as missing:
+            log_at(places.out + "/missing/log.jsonl")
+        told = f"[Errno 2] No such file or directory: '{places.out}/missing/log.jsonl'"
+        assert str(missing.value) == told
+
     def test_bad_arguments(self, places):
         for log in (1, True, print, [], object()):
             with pytest.raises(TypeError, match="log must be None, an AuditLog or a path, not "):

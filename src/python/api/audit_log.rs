@@ -199,7 +199,9 @@ pub fn open_path(given: &Bound<'_, PyAny>, name: &str, accepted: &str) -> PyResu
     let path = calling::fs_path(given).map_err(|_| errors::wrong_type(name, accepted, given))?;
     let name = decode::root_name(&path)?;
     let landing = path::resolve(&Os, &name, Base::CurrentDir);
-    let (file, is_readable) = audit_log::open_to_append(&decode::native_path(name.clone()))?;
+    let native = decode::native_path(name.clone());
+    let opened = audit_log::open_to_append(&native);
+    let (file, is_readable) = opened.map_err(|error| errors::of_file(error, native.as_os_str()))?;
     governing::note(given.py(), &name)?;
     let path = landing.map_or_else(|| name.to_vec(), |landing| landing.as_bytes().to_vec());
     Ok(LogFile::new(file, Some(path), is_readable))

@@ -17,6 +17,7 @@ use crate::kernel::disk::{self, Meter};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::lock;
+use crate::python::values::errors;
 
 #[doc = doc!("_Directory")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Directory")]
@@ -37,9 +38,10 @@ impl Directory {
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         announce(py, c"os.scandir", &path)?;
         let name = path.as_os_str();
-        let root = beneath::directory(&path).map_err(|error| os_error(error, name))?;
+        let root = beneath::directory(&path).map_err(|error| errors::of_file(error, name))?;
         let root = Arc::new(root);
-        let changes = Changes::new(Arc::clone(&root)).map_err(|error| os_error(error, name))?;
+        let changes =
+            Changes::new(Arc::clone(&root)).map_err(|error| errors::of_file(error, name))?;
         let open = Open { root, changes: Arc::new(Mutex::new(changes)) };
         Ok(Self { path, open: Mutex::new(Some(open)) })
     }
@@ -75,7 +77,7 @@ impl Directory {
         announce(py, c"os.scandir", &self.path)?;
         match py.detach(|| beneath::list(open.root.as_fd())) {
             Ok(names) => Ok(names.into_iter().map(OsString::from_vec).collect()),
-            Err(Failure::System(error)) => Err(os_error(error, self.path.as_os_str())),
+            Err(Failure::System(error)) => Err(errors::of_file(error, self.path.as_os_str())),
             Err(_) => Err(PyOSError::new_err((
                 Errno::TOOBIG.raw_os_error(),
                 "the names of its files are longer than 256 MB together",
@@ -137,7 +139,7 @@ impl DiskWatch {
     fn used(py: Python<'_>, directory: PathBuf) -> PyResult<u64> {
         announce(py, c"os.scandir", &directory)?;
         py.detach(|| disk::used_now(&directory))
-            .map_err(|error| os_error(error, directory.as_os_str()))
+            .map_err(|error| errors::of_file(error, directory.as_os_str()))
     }
 
     #[doc = doc!("_DiskWatch.is_over")]
@@ -182,7 +184,7 @@ fn failed(py: Python<'_>, failure: Failure, name: &[OsString], most: u64) -> PyE
     let says =
         |error: Errno, text: String| PyOSError::new_err((error.raw_os_error(), text, name.clone()));
     match failure {
-        Failure::System(error) => os_error(error, &name),
+        Failure::System(error) => errors::of_file(error, &name),
         Failure::Other => says(Errno::INVAL, "it is no regular file".to_owned()),
         Failure::Large => {
             says(Errno::FBIG, format!("it has more than {most} bytes: pass a greater max_bytes"))
@@ -197,10 +199,4 @@ fn failed(py: Python<'_>, failure: Failure, name: &[OsString], most: u64) -> PyE
             ))
         }
     }
-}
-
-fn os_error(error: Errno, name: &OsStr) -> PyErr {
-    let text = std::io::Error::from(error).to_string();
-    let text = text.split(" (os error").next().unwrap_or_default().to_owned();
-    PyOSError::new_err((error.raw_os_error(), text, name.to_owned()))
 }

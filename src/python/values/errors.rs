@@ -1,11 +1,15 @@
 //! The words for a wrong argument, and for the accepted values: all in one place.
 
+use std::ffi::OsStr;
+use std::io;
+
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{
     PyImportError, PyOSError, PyPermissionError, PyRuntimeError, PyTypeError, PyValueError,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyString, PyTuple};
+use rustix::io::Errno;
 use toml::Value;
 
 use crate::python::cpython::calling::{self, Calling};
@@ -42,9 +46,22 @@ pub fn unless_wrong_type(py: Python<'_>, error: PyErr, wrong: impl FnOnce() -> P
 }
 
 /// `OSError` with the number and the text of the system.
-pub fn of_system(error: rustix::io::Errno) -> PyErr {
-    let text = std::io::Error::from(error).to_string();
-    PyOSError::new_err((error.raw_os_error(), text))
+pub fn of_system(error: Errno) -> PyErr {
+    PyOSError::new_err((error.raw_os_error(), text_of(&error.into())))
+}
+
+/// The same with the name of the file that was asked for.
+pub fn of_file(error: impl Into<io::Error>, name: &OsStr) -> PyErr {
+    let error = error.into();
+    match error.raw_os_error() {
+        Some(number) => PyOSError::new_err((number, text_of(&error), name.to_owned())),
+        None => error.into(),
+    }
+}
+
+/// The system's words, without the number that Rust puts after them.
+fn text_of(error: &io::Error) -> String {
+    error.to_string().split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 /// What calls native code has no frame.
