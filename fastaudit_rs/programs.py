@@ -213,11 +213,16 @@ def exit_status(code: Any) -> int:
 
 
 def line_of(error: BaseException, file: str) -> int | None:
-    """The line of a file where an exception was raised last, or that is no code."""
-    if isinstance(error, SyntaxError) and error.filename == file:
-        return error.lineno if type(error.lineno) is int else None
+    """The line of a file where an exception was raised last, or that is no code.
+
+    ``None`` if there is none, or the exception's class raises as it is looked for.
+    """
     import traceback
 
-    frames = traceback.walk_tb(error.__traceback__)
-    lines = [line for frame, line in frames if frame.f_code.co_filename == file]
-    return lines[-1] if lines else None
+    with contextlib.suppress(BaseException):
+        if isinstance(error, SyntaxError) and error.filename == file:
+            return error.lineno if type(error.lineno) is int else None
+        frames = traceback.walk_tb(error.__traceback__)
+        lines = [line for frame, line in frames if frame.f_code.co_filename == file]
+        return lines[-1] if lines else None
+    return None

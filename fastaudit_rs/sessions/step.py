@@ -346,12 +346,18 @@ def _tell_error(outcome: Outcome, error: BaseException, name: str, sources: Sour
     else:
         outcome.status = DENIED if issubclass(ended_by, AuditDenied) else 1
     explain_semaphores(error)
-    kind, text, line = class_name(ended_by), message(error), None
-    try:
-        whole, line = _traceback(error, sources), line_of(error, name)
-    except BaseException:
-        # An exception's class can make formatting fail.
-        whole = f"{kind}: {text}\n"
+    kind, text = class_name(ended_by), message(error)
+    line, whole = line_of(error, name), f"{kind}: {text}\n"
+    for _ in range(2):
+        try:
+            whole = _traceback(error, sources)
+            break
+        except KeyboardInterrupt:
+            # The host repeats an interrupt, and this can take longer on a busy machine.
+            continue
+        except BaseException:
+            # An exception's class can make formatting fail.
+            break
     outcome.error = Error(kind, text, limited(whole), line)
 
 

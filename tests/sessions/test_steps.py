@@ -102,6 +102,21 @@ def test_a_step_that_fails_is_a_result(session):
     assert (ran.returncode, ran.error) == (0, None)
 
 
+def test_an_interrupt_while_an_error_is_told(session):
+    """As where the host repeats one: the step has ended by then."""
+    code = """n = 0
+class Slow(Exception):
+    @property
+    def __cause__(self):
+        global n; n += 1
+        if n == 1: raise KeyboardInterrupt
+raise Slow("told")
+"""
+    error = session.run(code).error
+    assert (error.kind, error.message, error.line) == ("Slow", "told", 7)
+    assert "line 7" in error.traceback and error.traceback.endswith("Slow: told\n")
+
+
 def test_a_traceback_shows_lines_of_earlier_steps_of_its_own_session(make):
     session, other = make(), make()
     session.run("def f():\n    return 1 / 0  # mine")

@@ -276,14 +276,11 @@ class _Report:
                 os.write(self._descriptor, data)
 
     def write_error(self, error: BaseException, formatted: str, file: str) -> None:
-        line = None
-        with contextlib.suppress(BaseException):
-            line = line_of(error, file)
         found = {
             "kind": class_name(type(error)),
             "message": message(error),
             "traceback": formatted[:TEXT],
-            "line": line,
+            "line": line_of(error, file),
         }
         self.write({"error": found})
 
