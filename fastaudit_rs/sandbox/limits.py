@@ -16,6 +16,10 @@ _SIZES = ("memory", "disk", "output")
 #: The bytes and the descriptors without which no process of Python starts here.
 MEMORY, OPEN_FILES = 16 << 20, 16
 
+#: The greatest that the system counts, or more than any machine has.
+_MOST = {"cpu_seconds": 1 << 30, "cpu_percent": 100, "processes": 1 << 22, "open_files": 1 << 22}
+_MOST |= dict.fromkeys(_SIZES, 1 << 50)
+
 #: What ends a step by killing its process: the name and the message of the step's error.
 KILLED = {
     "wall_seconds": ("TimeoutError", "the step took longer than it may, and did not end"),
@@ -51,7 +55,8 @@ class Limits:
 
     Raises:
         TypeError: A limit has another type.
-        ValueError: A limit is not positive, not a size, or too small for any process.
+        ValueError: A limit is not positive, not a size, too small for any process, or greater than
+            the system can count.
 
     Examples:
         >>> Limits(memory="512M", wall_seconds=5).memory
@@ -81,8 +86,10 @@ class Limits:
             if value is not None and value < least:
                 why = "a process of Python takes that to start"
                 raise ValueError(f"{name} must be at least {least}, not {value}: {why}")
-        if self.cpu_percent is not None and self.cpu_percent > 100:
-            raise ValueError(f"cpu_percent must be at most 100, not {self.cpu_percent!r}")
+        for name, most in _MOST.items():
+            value = getattr(self, name)
+            if value is not None and value > most:
+                raise ValueError(f"{name} must be at most {most}, not {value}: None is no limit")
 
 
 def limit_of(

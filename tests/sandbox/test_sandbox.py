@@ -240,6 +240,10 @@ class TestLimits:
             ({"cpu_percent": 101}, ValueError, "cpu_percent must be at most 100"),
             ({"memory": "10"}, ValueError, "memory must be at least 16777216, not 10"),
             ({"open_files": 5}, ValueError, "open_files must be at least 16, not 5"),
+            ({"processes": 2**32}, ValueError, "at most 4194304, not 4294967296: None is no limit"),
+            ({"open_files": 2**40}, ValueError, "open_files must be at most 4194304"),
+            ({"cpu_seconds": 2**62}, ValueError, "cpu_seconds must be at most 1073741824"),
+            ({"memory": 2**62}, ValueError, "memory must be at most 1125899906842624"),
         ],
     )
     def test_bad_limits(self, limits, error, says):
