@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import promises
 import pytest
+from programs import SLOWER
 from raw_code import on_x86_64
 from watched import Watched
 
@@ -16,9 +17,11 @@ from fastaudit_rs.sandbox.host import cgroup
 
 pytestmark = [pytest.mark.slow, on_x86_64]
 
-#: Machine code, and tasks that run it on stacks of their own.
+#: Machine code, and tasks that run it on stacks of their own; and time for the host to look.
 MACHINE = """
 import mmap, signal, time
+def wait_for_host(seconds):
+    time.sleep(seconds * SLOWER)
 kept = []
 def memory(size, data=b"", protection=3):
     kept.append(mmap.mmap(-1, size, prot=protection))
@@ -76,7 +79,9 @@ def watched(raw, monkeypatch):
             monkeypatch.setattr(cgroup, "made", lambda limits: None)
             monkeypatch.setattr(cgroup, "are_there", lambda controller="memory": False)
         watching = Watched()
-        told, ran, sandbox = raw(MACHINE + code, *args, limits=limits, in_session=in_session)
+        told, ran, sandbox = raw(
+            f"SLOWER = {SLOWER}{MACHINE}{code}", *args, limits=limits, in_session=in_session
+        )
         return Seen(told, ran, sandbox.explain(), watching.told())
 
     return run
@@ -178,7 +183,7 @@ while started < most:
         error = ctypes.get_errno()
         break
     started += 1
-time.sleep(0.2)
+wait_for_host(0.2)
 told([started, error])
 os._exit(0)
 """
@@ -250,7 +255,7 @@ def error_of(act):
         while count < 500 and not passed and act() != -1:
             count += 1
         error = ctypes.get_errno()
-        time.sleep(0.06)
+        wait_for_host(0.06)
         os._exit(1 if passed or count == 500 else error)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 answer = [passed, {name: error_of(act) for name, act in ways.items()}]
@@ -296,8 +301,7 @@ for _ in range(30):
         break
     ctypes.memset(place, 1, 20 * MB)
     used += 20 * MB
-    # Time for the host to look.
-    time.sleep(0.04)
+    wait_for_host(0.04)
 """
 
 
