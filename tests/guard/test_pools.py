@@ -1,8 +1,8 @@
 """Pools of processes: their workers run under the guard, or are denied before any runs."""
 
+import importlib.util
 import os
 import sys
-import sysconfig
 import textwrap
 
 import programs
@@ -605,12 +605,10 @@ class TestSharedMemory:
         run(code, CLOSED["policy"], "fork", before)
 
 
-def has_joblib():
-    site = sysconfig.get_paths()["purelib"]
-    return os.path.isdir(os.path.join(site, "joblib"))
+needs_joblib = pytest.mark.skipif(not importlib.util.find_spec("joblib"), reason="needs joblib")
 
 
-@pytest.mark.skipif(not has_joblib(), reason="joblib is not installed")
+@needs_joblib
 @pytest.mark.parametrize("name", PRESETS)
 class TestJoblib:
     @pytest.mark.parametrize("imported", ["before", "inside"])
@@ -656,7 +654,7 @@ class TestJoblib:
         assert "Error" not in errors
 
 
-@pytest.mark.skipif(not has_joblib(), reason="joblib is not installed")
+@needs_joblib
 def test_shared_arrays_where_reading_is_restricted(run):
     pytest.importorskip("numpy")
     code = """
@@ -673,7 +671,7 @@ def test_shared_arrays_where_reading_is_restricted(run):
     assert errors == ""
 
 
-@pytest.mark.skipif(not has_joblib(), reason="joblib is not installed")
+@needs_joblib
 def test_under_mk_audit_that_names_packages(run):
     code = """
     from joblib import Parallel, delayed
