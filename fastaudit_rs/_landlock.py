@@ -5,10 +5,13 @@ from ._native import Policy, _landlock_version
 #: The first version that holds all that a policy asks of it.
 WHOLE = 6
 
+#: The first version that holds ports of TCP.
+PORTS = 4
+
 #: What older versions lack: the first one that has it, with its Linux.
 LACKING = {
     "truncating files": (3, "6.2"),
-    "ports of TCP": (4, "6.7"),
+    "ports of TCP": (PORTS, "6.7"),
     "requests for devices": (5, "6.10"),
     "abstract Unix sockets": (6, "6.12"),
 }

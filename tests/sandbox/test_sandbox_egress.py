@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import promises
 import pytest
-from egress_servers import resolver, served
+from egress_servers import CHANGING, resolver, served
 from sandboxes import LOOSE, in_copy, unguarded
 
 from fastaudit_rs import Network
@@ -226,34 +226,6 @@ class TestNothingElse:
                     raise ConnectionError
         assert site.seen == []
 
-
-#: Connects while a thread changes the address: it is denied at each moment, by one ring or another.
-CHANGING = """
-import ctypes, socket, struct, sys, threading
-libc = ctypes.CDLL(None, use_errno=True)
-places = [
-    struct.pack("=H", family) + struct.pack("!H", port) + socket.inet_aton("127.0.0.1") + bytes(8)
-    for family in (socket.AF_INET, socket.AF_UNSPEC) for port in map(int, sys.argv[1:])
-]
-address = ctypes.create_string_buffer(places[0], 16)
-going = True
-def change():
-    while going:
-        for place in places:
-            address.raw = place
-changing = threading.Thread(target=change)
-changing.start()
-for _ in range(500):
-    with socket.socket() as made:
-        if libc.connect(made.fileno(), address, 16) == 0:
-            try:
-                made.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
-                made.recv(10)
-            except OSError:
-                pass
-going = False
-changing.join()
-"""
 
 #: Disconnects a socket, and listens at the port that the host has bound it to.
 LISTENING = """

@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from egress_servers import CHANGING, served
 from sandboxes import LOOSE, unguarded
 
 from fastaudit_rs import Network, Sandbox, _landlock
@@ -259,3 +260,23 @@ def test_sessions(landlock):
         assert session.run("x = 2\nos.kill(os.getpid(), 9)").error.kind != ""
         session.undo()
         assert session.run("x").value == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "network",
+    [
+        Network(hosts=["good.test"]),
+        Network(hosts=["127.0.0.2:1"]),
+        Network(block=["127.0.0.1"], ports=[1]),
+        Network(hosts=[]),
+        False,
+    ],
+    ids=["names", "addresses", "block", "none", "no network"],
+)
+def test_by_an_address_that_changes(landlock, network):
+    """The host connects in the place of the code: what it writes meanwhile has no effect."""
+    pytest.importorskip("h11")
+    with served() as one, served() as other, Sandbox(LOOSE.replace(network=network)) as sandbox:
+        unguarded(sandbox, CHANGING, one.port, other.port, check=False)
+        assert (one.seen, other.seen) == ([], [])

@@ -112,3 +112,32 @@ def answering(data):
 
 def head(method, port, *lines):
     return "\r\n".join((f"{method} HTTP/1.1", f"Host: good.test:{port}", *lines, "", "")).encode()
+
+
+#: Connects while a thread changes the address: it is denied at each moment, by one ring or another.
+CHANGING = """
+import ctypes, socket, struct, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+places = [
+    struct.pack("=H", family) + struct.pack("!H", port) + socket.inet_aton("127.0.0.1") + bytes(8)
+    for family in (socket.AF_INET, socket.AF_UNSPEC) for port in map(int, sys.argv[1:])
+]
+address = ctypes.create_string_buffer(places[0], 16)
+going = True
+def change():
+    while going:
+        for place in places:
+            address.raw = place
+changing = threading.Thread(target=change)
+changing.start()
+for _ in range(500):
+    with socket.socket() as made:
+        if libc.connect(made.fileno(), address, 16) == 0:
+            try:
+                made.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
+                made.recv(10)
+            except OSError:
+                pass
+going = False
+changing.join()
+"""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, TypeGuard
 
-from ... import Network, Policy
+from ... import Network, Policy, _landlock
 from ...sessions.errors import SandboxError
 from ..secrets import PLAIN, Secret
 
@@ -67,12 +67,20 @@ def is_carried(own: bool | Network, held: bool | Network, *, has_secrets: bool) 
     """Return whether the host connects for the code, which the kernel lets reach nothing then.
 
     It does for hosts with names, and where it puts something into requests, judges them, or asks
-    before it connects: then more is `held` than the policy's `own` network.
+    before it connects: then more is `held` than the policy's `own` network. Before Linux 6.7 it
+    does for all hosts: Landlock holds no ports then, and code could change a judged address.
     """
     if not isinstance(held, Network):
         return False
+    if _landlock.version() < _landlock.PORTS and is_narrow(held) and reachable(held).allow:
+        return True
     is_named = any(_parts(host)[0] is None for host in held.hosts or ())
     return is_named or has_secrets or held != own or has_http(held)
+
+
+def is_narrow(network: Network) -> bool:
+    """Return whether there are hosts or ports that code may not reach."""
+    return network.hosts is not None or network.ports is not None or bool(network.block)
 
 
 def check_carried(

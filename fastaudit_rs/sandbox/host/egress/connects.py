@@ -1,7 +1,8 @@
 """connect(2) of a sandbox's processes, which the host does in their place.
 
 The kernel asks the host about each (seccomp_unotify(2)), by way of `sandlock`. Landlock denies all
-others: nothing that the caller writes to its memory meanwhile has an effect.
+others, or before Linux 6.7 the host: nothing that the caller writes to its memory meanwhile has an
+effect.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import struct
 import sys
 from typing import Any
 
+from .... import _landlock
 from ...._native import _descriptor_of
 from ..network import DOMAIN
 from .log import Log, Wanted
@@ -53,7 +55,7 @@ class Connects:
         try:
             wanted = _destination(told)
             if wanted is None:
-                return None
+                return None if _landlock.version() >= _landlock.PORTS else errno.EAFNOSUPPORT
             with _taken(ctx.pid, descriptor) as guest:
                 # The caller is still there: the number of its thread is not another's.
                 if ctx.read(place, 1) is None:
