@@ -290,6 +290,9 @@ def _descriptor_of(thread: int, descriptor: int) -> int:
     there is no such thread or descriptor, or this process may not trace the other.
     """
 
+def _disconnect(descriptor: int) -> None:
+    """Take the connection of a socket, or its peer, from it: connect(2) with ``AF_UNSPEC``."""
+
 def _remove_directory(path: _Path) -> None:
     """Remove a directory with all that is in it, whatever its depth, names and modes.
 

@@ -57,8 +57,8 @@ mod _native {
         question::merged_approvals,
         recording::{Observer, Recording},
         supervisor::{
-            Interrupts, descriptor_of, directory, hold_sockets, json_extent, landlock_version,
-            listeners, own_directory,
+            Interrupts, descriptor_of, directory, disconnect, hold_sockets, json_extent,
+            landlock_version, listeners, own_directory,
         },
         tool::Tool,
         tool_function::{in_tool, run_in},

@@ -1,12 +1,14 @@
 """The part of a policy's network that the kernel holds in a sandbox: for unguarded programs."""
 
 import contextlib
+import errno
 import json
 import os
 import socket
 
 import promises
 import pytest
+from egress_servers import CHANGING
 from sandboxes import LOOSE, unguarded
 
 from fastaudit_rs import Network, Sandbox
@@ -93,6 +95,42 @@ class TestConnecting:
         assert tried(Network(block=["localhost"]), others) == []
         may = [("tcp", "127.0.0.1", two)]
         assert tried(Network(block=[f"localhost:{one}"]), may + others) == may
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+    @pytest.mark.parametrize("is_swapped", [False, True], ids=["address", "descriptor"])
+    def test_by_what_changes_meanwhile(self, make_sandbox, kind, is_swapped):
+        sandbox = make_sandbox(LOOSE.replace(network=Network(hosts=["127.0.0.2"])))
+        with socket.socket(type=kind) as here:
+            here.bind(("127.0.0.1", 0))
+            if kind == socket.SOCK_STREAM:
+                here.listen()
+            here.setblocking(False)
+            unguarded(sandbox, CHANGING, here.getsockname()[1], int(kind), int(is_swapped))
+            with pytest.raises(BlockingIOError):
+                here.accept() if kind == socket.SOCK_STREAM else here.recv(10)
+
+    def test_to_no_address(self, make_sandbox):
+        """A socket can be disconnected: glibc does so to sort the addresses of a name."""
+        program = """
+import ctypes, socket
+libc = ctypes.CDLL(None, use_errno=True)
+with socket.socket(type=socket.SOCK_DGRAM) as made:
+    for port in (1, 2):
+        made.connect(("127.0.0.1", port))
+        print(made.getpeername(), libc.connect(made.fileno(), bytes(16), 16))
+        try:
+            made.getpeername()
+        except OSError as error:
+            print(error.strerror)
+    print(libc.connect(made.fileno(), None, 16), libc.connect(99, bytes(16), 16))
+with socket.socket(socket.AF_UNIX) as made:
+    print(made.connect_ex("\\0unaddressed"))
+"""
+        sandbox = make_sandbox(LOOSE.replace(network=Network(hosts=["127.0.0.1"])))
+        unconnected = os.strerror(errno.ENOTCONN)
+        said = [f"('127.0.0.1', {port}) 0\n{unconnected}\n" for port in (1, 2)]
+        assert unguarded(sandbox, program).stdout == f"{''.join(said)}-1 -1\n{errno.EACCES}\n"
 
     def test_nowhere(self, tried, ports):
         attempts = [("tcp", "127.0.0.1", ports[0]), ("udp", "127.0.0.1", ports[0])]

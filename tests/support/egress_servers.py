@@ -114,30 +114,50 @@ def head(method, port, *lines):
     return "\r\n".join((f"{method} HTTP/1.1", f"Host: good.test:{port}", *lines, "", "")).encode()
 
 
-#: Connects while a thread changes the address: it is denied at each moment, by one ring or another.
+#: Connects to a port, while another process writes over the family of the address, and a thread,
+#: where it is asked for, puts the socket in the place of a Unix one: whoever looks twice sees two
+#: things. Each needs a core to be seen.
 CHANGING = """
-import ctypes, socket, struct, sys, threading
-libc = ctypes.CDLL(None, use_errno=True)
-places = [
-    struct.pack("=H", family) + struct.pack("!H", port) + socket.inet_aton("127.0.0.1") + bytes(8)
-    for family in (socket.AF_INET, socket.AF_UNSPEC) for port in map(int, sys.argv[1:])
-]
-address = ctypes.create_string_buffer(places[0], 16)
+import ctypes, mmap, os, signal, socket, struct, sys, threading
+port, kind, is_swapped = map(int, sys.argv[1:])
+libc = ctypes.CDLL(None)
+place = struct.pack("!2xH4B8x", port, 127, 0, 0, 1)
+shared = mmap.mmap(-1, 16)
+shared[:] = place
+address = ctypes.addressof(ctypes.c_char.from_buffer(shared))
+# A Unix socket's without a path or none, and one of the internet.
+families = [struct.pack("=HH", socket.AF_UNIX, 0) if is_swapped else bytes(4)]
+families.append(struct.pack("=H", socket.AF_INET) + place[2:4])
+parent, child = os.getpid(), os.fork()
+if not child:
+    while os.getppid() == parent:
+        for family in families * 1000:
+            shared[:4] = family
+    os._exit(0)
+to, current, (unix, _) = os.dup(0), socket.socket(type=kind), socket.socketpair()
 going = True
-def change():
+def swap():
     while going:
-        for place in places:
-            address.raw = place
-changing = threading.Thread(target=change)
-changing.start()
-for _ in range(500):
-    with socket.socket() as made:
-        if libc.connect(made.fileno(), address, 16) == 0:
+        for one in (unix, current):
             try:
-                made.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
-                made.recv(10)
+                os.dup2(one.fileno(), to)
             except OSError:
                 pass
+threads = [threading.Thread(target=swap)] * is_swapped
+for thread in threads:
+    thread.start()
+for _ in range(1000):
+    current = socket.socket(type=kind)
+    if not is_swapped:
+        os.dup2(current.fileno(), to)
+    libc.connect(to, ctypes.c_void_p(address), 16)
+    try:
+        current.send(b"GET / HTTP/1.0\\r\\n\\r\\n")
+        break
+    except OSError:
+        pass
 going = False
-changing.join()
+for thread in threads:
+    thread.join()
+os.kill(child, signal.SIGKILL)
 """

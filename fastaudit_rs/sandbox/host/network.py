@@ -67,20 +67,22 @@ def is_carried(own: bool | Network, held: bool | Network, *, has_secrets: bool) 
     """Return whether the host connects for the code, which the kernel lets reach nothing then.
 
     It does for hosts with names, and where it puts something into requests, judges them, or asks
-    before it connects: then more is `held` than the policy's `own` network. Before Linux 6.7 it
-    does for all hosts: Landlock holds no ports then, and code could change a judged address.
+    before it connects: then more is `held` than the policy's `own` network.
     """
     if not isinstance(held, Network):
         return False
-    if _landlock.version() < _landlock.PORTS and is_narrow(held) and reachable(held).allow:
-        return True
     is_named = any(_parts(host)[0] is None for host in held.hosts or ())
     return is_named or has_secrets or held != own or has_http(held)
 
 
-def is_narrow(network: Network) -> bool:
-    """Return whether there are hosts or ports that code may not reach."""
-    return network.hosts is not None or network.ports is not None or bool(network.block)
+def holds_addresses(network: bool | Network) -> bool:
+    """Return whether Landlock alone does not hold where code connects to: it knows ports."""
+    if isinstance(network, bool):
+        return False
+    is_narrow = network.hosts is not None or network.ports is not None or bool(network.block)
+    found = reachable(network)
+    lacks_ports = _landlock.version() < _landlock.PORTS
+    return is_narrow and bool(found.allow or found.deny or lacks_ports)
 
 
 def check_carried(

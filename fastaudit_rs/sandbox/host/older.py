@@ -5,7 +5,7 @@
 | 1 | 5.13 | opening, making, removing files |
 | 2 | 5.19 | renaming between directories, which is denied before |
 | 3 | 6.2 | `truncate`: `Metadata` and the filter of system calls hold it before |
-| 4 | 6.7 | ports of TCP: before, the host connects (`is_carried`); the filter denies listening |
+| 4 | 6.7 | ports of TCP: before, the host holds connecting, and the filter denies listening |
 | 5 | 6.10 | requests for devices: the filter holds them before |
 | 6 | 6.12 | signals: `Signals` holds them before |
 | 6 | 6.12 | abstract Unix sockets: before, the filter lets none be made but in pairs, unless the \

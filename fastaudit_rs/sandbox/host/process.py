@@ -28,6 +28,7 @@ from .causes import causes, counts_processes, descriptors, tasks
 from .counts import Counts
 from .metadata import Metadata, answering
 from .runner import SandboxConfig
+from .unaddressed import Unaddressed
 from .worker import Ended, Worker, wait_no_longer
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class Confinement(NamedTuple):
     #: True if it uses no network: it gets an empty one, where the system lets it.
     is_alone: bool
     connects: "Connects | None"
+    unaddressed: Unaddressed | None
     signals: older.Signals | None
     #: Counts the processes of its copies, if it is copied.
     counts: Counts | None
@@ -140,15 +142,13 @@ class _Confined:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def wait(self) -> Ended:
-        options, metadata, is_alone, connects, signals, counts = self._confinement
+        options, metadata, is_alone, *others = self._confinement
         asked = [
             (name, answering(functools.partial(one.answer, name)))
-            for one in (metadata, signals, counts)
+            for one in (metadata, *others)
             if one is not None
             for name in one.calls
         ]
-        if connects is not None:
-            asked.append(("connect", answering(connects.answer)))
         sandbox, self._sandbox = self._sandbox, None
         # Binding a socket is such a call, to a path that no rule of the process itself applies to.
         _hold_sockets(metadata.roots, options["cwd"], is_alone)

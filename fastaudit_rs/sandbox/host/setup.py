@@ -28,6 +28,7 @@ from .metadata import Metadata
 from .policies import as_written, asked_by_others, bound, resolved, with_places, without_http
 from .process import RESERVED, Confinement, StartedWorker
 from .runner import SandboxConfig
+from .unaddressed import Unaddressed
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -174,11 +175,13 @@ class Setup:
         limits = config.limits
         if limits.processes is not None:
             limits = replace(limits, processes=limits.processes + copies)
-        connects = None
+        connects = unaddressed = None
         if self.is_carried:
             from .egress.connects import Connects
 
             connects = Connects(self._carrier())
+        elif sandbox_network.holds_addresses(self._held.network):
+            unaddressed = Unaddressed()
         counted = limits
         if is_copied:
             # Each copy has a count of its own.
@@ -187,7 +190,9 @@ class Setup:
             # Its group counts memory, so that the kernel need not ask about each mmap(2).
             counted = replace(counted, memory=None)
         options = self._options(counted)
-        confinement = Confinement(options, metadata, is_alone, connects, signals, counts)
+        confinement = Confinement(
+            options, metadata, is_alone, connects, unaddressed, signals, counts
+        )
         worker = StartedWorker(replace(config, limits=limits), confinement, task)
         with self._lock:
             closed = self._closed

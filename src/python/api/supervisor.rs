@@ -8,6 +8,8 @@ use std::sync::Mutex;
 use pyo3::exceptions::{PyFileNotFoundError, PyKeyboardInterrupt, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+use rustix::io::Errno;
+use rustix::net::connect_unspec;
 
 use crate::kernel::{descriptors, landlock, privileges};
 use crate::policy::files::current;
@@ -47,6 +49,14 @@ pub fn hold_sockets(
 pub fn descriptor_of(thread: i32, descriptor: i32) -> PyResult<i32> {
     let taken = descriptors::of_thread(thread, descriptor);
     Ok(taken.map_err(errors::of_system)?.into_raw_fd())
+}
+
+#[doc = doc!("_disconnect")]
+#[pyfunction]
+#[pyo3(name = "_disconnect")]
+pub fn disconnect(descriptor: i32) -> PyResult<()> {
+    let done = process::with_descriptor(descriptor, |socket| connect_unspec(socket));
+    done.unwrap_or(Err(Errno::BADF)).map_err(errors::of_system)
 }
 
 #[doc = doc!("_landlock_version")]

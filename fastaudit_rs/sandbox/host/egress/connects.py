@@ -15,14 +15,11 @@ import sys
 from typing import Any
 
 from .... import _landlock
-from ...._native import _descriptor_of
 from ..network import DOMAIN
+from ..unaddressed import Unaddressed, family_of, read_address, taken
 from .log import Log, Wanted
 from .proxy import Proxy
 from .rules import LOCAL, LOOPBACK, Address, address_of
-
-#: The greatest size of an address: sockaddr_storage of <sys/socket.h>.
-ADDRESS = 128
 
 #: The connections that the processes of one run may have at a time, if the policy does not say.
 CONNECTIONS = 256
@@ -37,29 +34,30 @@ UNDER_WAY = (0, errno.EINPROGRESS, errno.EINTR)
 class Connects:
     """Answers the kernel's questions about connecting, for one process of a sandbox."""
 
+    calls = Unaddressed.calls
+
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
         most = proxy.network.max_connections
         self._most = CONNECTIONS if most is None else min(most, CONNECTIONS)
         self.log = Log()
+        self._others = Unaddressed()
 
     def end(self) -> None:
         self._proxy.end(self.log)
 
-    def answer(self, ctx: Any) -> int | None:
+    def answer(self, name: str, ctx: Any) -> int | None:
         """Connect a socket to the proxy. Return 0, an error's number, or `None`: not for us."""
-        descriptor, place, size = ctx.args[0], ctx.args[1], ctx.args[2] & 0xFFFFFFFF
-        told = ctx.read(place, min(size, ADDRESS))
-        if told is None:
-            return errno.EFAULT
+        told = read_address(ctx)
+        if isinstance(told, int):
+            return told
         try:
             wanted = _destination(told)
             if wanted is None:
-                return None if _landlock.version() >= _landlock.PORTS else errno.EAFNOSUPPORT
-            with _taken(ctx.pid, descriptor) as guest:
-                # The caller is still there: the number of its thread is not another's.
-                if ctx.read(place, 1) is None:
-                    return errno.EPERM
+                # Landlock lets nothing be reached, whatever the kernel reads, once it holds ports.
+                holds = _landlock.version() >= _landlock.PORTS
+                return None if holds else self._others.answer(name, ctx)
+            with taken(ctx) as guest:
                 return self._connect(guest, *wanted)
         except OSError as error:
             return error.errno or errno.EPERM
@@ -133,9 +131,7 @@ def _descriptors() -> int:
 
 def _destination(told: bytes) -> tuple[int, Address, int] | None:
     """Return the family, the address and the port of a `sockaddr`; `None` for other families."""
-    if len(told) < 2:
-        raise OSError(errno.EINVAL, "the address is too short")
-    (family,) = struct.unpack_from("=H", told)
+    family = family_of(told)
     if family not in (socket.AF_INET, socket.AF_INET6):
         return None
     start, end = (4, 8) if family == socket.AF_INET else (8, 24)
@@ -143,19 +139,3 @@ def _destination(told: bytes) -> tuple[int, Address, int] | None:
         raise OSError(errno.EINVAL, "the address is too short")
     (port,) = struct.unpack_from("!H", told, 2)
     return family, address_of(socket.inet_ntop(family, told[start:end])), port
-
-
-@contextlib.contextmanager
-def _taken(thread: int, number: int) -> Any:
-    """A descriptor of ours for a socket of a thread's process; both share its options."""
-    descriptor = _descriptor_of(thread, number & 0x7FFFFFFF)
-    blocks = os.get_blocking(descriptor)
-    try:
-        taken = socket.socket(fileno=descriptor)
-    except OSError:
-        os.close(descriptor)
-        raise
-    with taken:
-        # A host may have a default timeout, which its sockets do not block with.
-        os.set_blocking(descriptor, blocks)
-        yield taken
