@@ -284,6 +284,13 @@ def test_sessions(landlock):
         assert session.run("x").value == 1
 
 
+def test_without_the_kernel_part(monkeypatch):
+    monkeypatch.setattr(_landlock, "version", lambda: 5)
+    with Sandbox(confine="audit") as sandbox, sandbox.session() as session:
+        assert sandbox.run("42", value=True).value == 42
+        assert session.run("43").value == 43
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "network",

@@ -30,8 +30,8 @@ _FIELDS = re.compile(r"^(Tgid|PPid|NSpgid):\s+(\d+)", re.MULTILINE)
 
 
 def options(kernel: Any) -> dict[str, Any]:
-    """What has `sandlock` go on without the part that the host holds."""
-    if _landlock.version() >= _landlock.WHOLE:
+    """What has `sandlock`, if it is there, go on without the part that the host holds."""
+    if kernel is None or _landlock.version() >= _landlock.WHOLE:
         return {}
     return {"allow_degraded": [int(each) for each in kernel.Protection]}
 
