@@ -97,7 +97,7 @@ static ONLY_UNIX_SOCKETS: AtomicBool = AtomicBool::new(false);
 /// Rules for each system call, by its number; one that matches denies.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-pub struct Filters([BpfProgram; 2]);
+pub struct Filters(Vec<BpfProgram>);
 
 /// What the system holds besides.
 #[derive(Clone, Copy)]
@@ -136,11 +136,18 @@ pub fn filters(network: &NetworkUse, beside: Beside) -> Result<Filters, Error> {
         rules.extend([libc::SYS_memfd_create, MEMFD_SECRET].map(always));
     }
     let unread = (landlock < KNOWS_TRUNCATE).then_some(libc::SYS_openat2);
-    let unseen = (landlock < WHOLE).then_some(libc::SYS_pidfd_send_signal);
-    let absent = ABSENT.iter().copied().chain(unread).chain(unseen).map(always).collect();
+    let absent = ABSENT.iter().copied().chain(unread).map(always).collect();
     // An answer and no end of the process: code can go on without. Programs have other ways where a
     // kernel lacks a call.
-    Ok(Filters([program(rules, libc::EPERM)?, program(absent, libc::ENOSYS)?]))
+    Ok(Filters(vec![program(rules, libc::EPERM)?, program(absent, libc::ENOSYS)?]))
+}
+
+/// Returns the filters for code, beside those of the process that ends it: signals by a descriptor,
+/// which nobody judges where Landlock does not hold signals.
+pub fn filters_of_code(landlock: i32) -> Result<Filters, Error> {
+    let unseen = (landlock < WHOLE).then_some(libc::SYS_pidfd_send_signal);
+    let denied = unseen.map(|call| program(Rules::from([always(call)]), libc::ENOSYS));
+    Ok(Filters(denied.into_iter().collect::<Result<_, _>>()?))
 }
 
 /// On the current thread, and the threads and programs that it starts, for good.

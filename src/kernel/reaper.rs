@@ -19,7 +19,7 @@ use rustix::net::{
 };
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, pidfd_open,
-    set_child_subreaper, set_parent_process_death_signal, wait,
+    pidfd_send_signal, set_child_subreaper, set_parent_process_death_signal, wait,
 };
 
 /// The time to wait for children that were killed.
@@ -74,7 +74,7 @@ impl ChildProcesses {
             }
             let waited = begun.elapsed();
             if waited >= patience {
-                match self.kill(kept) {
+                match self.kill_all(kept) {
                     // The children of one that has ended are ours before it can be waited for.
                     Some(0) if !kept.is_empty() => return true,
                     Some(_) if waited <= BUSY + patience => {}
@@ -86,7 +86,7 @@ impl ChildProcesses {
     }
 
     /// Returns how many were killed; `None` if none can be listed. Their children are ours next.
-    fn kill(&self, kept: &[Pid]) -> Option<usize> {
+    fn kill_all(&self, kept: &[Pid]) -> Option<usize> {
         let mut listed = [0; 1 << 12];
         let length = pread(self.list.as_ref()?, &mut listed, 0).ok()?;
         let mut killed = 0;
@@ -99,7 +99,7 @@ impl ChildProcesses {
                 killed += 1;
                 // A child that has ended keeps its number until it is waited for: no other process
                 // has it.
-                let _ = kill_process(child, Signal::KILL);
+                kill(child);
             }
         }
         Some(killed)
@@ -178,5 +178,13 @@ fn wait_for(child: Pid, connection: BorrowedFd<'_>) -> Result<bool, Errno> {
 
 pub fn end_with(children: &ChildProcesses) {
     let _ = children.end(Duration::ZERO, &[]);
-    let _ = kill_process(getpid(), Signal::KILL);
+    kill(getpid());
+}
+
+/// Kills a process of the sandbox. On older kernels the host is asked about kill(2), and it may be
+/// gone: code in the sandbox alone is denied to kill by a descriptor there.
+fn kill(process: Pid) {
+    let by_descriptor = pidfd_open(process, PidfdFlags::empty())
+        .and_then(|process| pidfd_send_signal(&process, Signal::KILL));
+    let _ = by_descriptor.or_else(|_| kill_process(process, Signal::KILL));
 }

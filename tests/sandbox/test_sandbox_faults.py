@@ -9,12 +9,12 @@ import textwrap
 import promises
 import pytest
 from programs import printed
-from sandboxes import gone, of, running
+from sandboxes import LOOSE, gone, of, running
 from users import directory_of
 from waiting import until
 
-from fastaudit_rs import Sandbox, SandboxError
-from fastaudit_rs.sandbox.host import process
+from fastaudit_rs import Limits, Sandbox, SandboxError
+from fastaudit_rs.sandbox.host import cgroup, process
 
 #: Runs that do not end by themselves.
 ENDLESS = {
@@ -41,6 +41,17 @@ class TestFaults:
         ran = sandbox.run(f"{ENDLESS[name]}\ntime.sleep(60)")
         assert ran.timed_out and ran.duration < 2, ran
         assert gone(of(sandbox)) and gone("63.5")
+
+    def test_nothing_is_left_without_the_kernel_part(self, monkeypatch):
+        """Nor control groups, which an ordinary user often cannot make."""
+        monkeypatch.setattr(cgroup, "joined", lambda *_: None)
+        leave = "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '67.5'])"
+        with Sandbox(LOOSE, Limits(wall_seconds=1), confine="audit") as sandbox:
+            assert sandbox.run(f"{leave}\ntime.sleep(60)").timed_out
+            assert gone("67.5")
+            with sandbox.session() as session:
+                session.run(leave)
+            assert gone("67.5")
 
     def test_it_closes_its_descriptors(self, make_sandbox):
         ran = make_sandbox().run(f"{ENDLESS['no descriptors']}; time.sleep(0.3)")

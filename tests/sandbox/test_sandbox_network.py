@@ -9,7 +9,7 @@ import socket
 import promises
 import pytest
 from egress_servers import CHANGING
-from sandboxes import LOOSE, unguarded
+from sandboxes import LISTENS, LOOSE, MAKES_UNIX_SOCKETS, unguarded
 
 from fastaudit_rs import Network, Sandbox
 from fastaudit_rs.sandbox.host.network import NOWHERE, reachable
@@ -124,7 +124,7 @@ with socket.socket(type=socket.SOCK_DGRAM) as made:
         except OSError as error:
             print(error.strerror)
     print(libc.connect(made.fileno(), None, 16), libc.connect(99, bytes(16), 16))
-with socket.socket(socket.AF_UNIX) as made:
+with socket.socketpair()[0] as made:
     print(made.connect_ex("\\0unaddressed"))
 """
         sandbox = make_sandbox(LOOSE.replace(network=Network(hosts=["127.0.0.1"])))
@@ -138,6 +138,7 @@ with socket.socket(socket.AF_UNIX) as made:
         assert tried(Network(hosts=[], listen=True), attempts) == []
 
 
+@LISTENS
 @pytest.mark.holds("kernel", promises.LISTEN)
 @pytest.mark.slow
 def test_listening(tried):
@@ -179,6 +180,7 @@ class TestUnixSockets:
             ran = sandbox.run(code)
             assert ran.success, ran.stderr
 
+    @MAKES_UNIX_SOCKETS
     @pytest.mark.holds("kernel", promises.UNIX)
     def test_no_others(self, make_sandbox, served):
         one, two = served("one"), served("two")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import promises
 import pytest
+from sandboxes import MAKES_UNIX_SOCKETS
 from users import directory_of
 
 from fastaudit_rs import Network, Policy
@@ -54,7 +55,14 @@ def sockets(top):
 @pytest.mark.slow
 @pytest.mark.holds("kernel", promises.WRITE)
 @pytest.mark.parametrize(
-    "network", [False, True, Network(), Network(hosts=["127.0.0.1"], listen=True)]
+    "network",
+    [
+        False,
+        *(
+            pytest.param(each, marks=MAKES_UNIX_SOCKETS)
+            for each in (True, Network(), Network(hosts=["127.0.0.1"], listen=True))
+        ),
+    ],
 )
 def test_bound_where_may_be_written(raw, network):
     """`sandlock` binds in the place of the process, but under the last network."""
@@ -68,6 +76,7 @@ def test_bound_where_may_be_written(raw, network):
     )
 
 
+@MAKES_UNIX_SOCKETS
 def test_bound_in_a_root(raw):
     """A directory of the host that the policy lets be written."""
     code = """
@@ -79,6 +88,7 @@ with socket.socket(socket.AF_UNIX) as at:
         assert os.listdir(root) == ["named"], ran
 
 
+@MAKES_UNIX_SOCKETS
 def test_bound_anywhere(raw):
     """A relative path starts at the directory of the sandbox also where all may be written."""
     code = """

@@ -5,13 +5,20 @@ import sys
 import traceback
 from pathlib import Path
 
+import pytest
 from waiting import until
 
-from fastaudit_rs import Policy
+from fastaudit_rs import Policy, _landlock
 
 #: The policy of code where only the kernel is to say no.
 LOOSE = Policy(read=["/"], native=True, commands=True, network=True, threads="inherit", env=True)
 
+
+#: Tests of what a sandbox lets pass on newer kernels alone: "Older kernels" in docs/sandbox.md.
+LISTENS = pytest.mark.skipif(_landlock.version() < 4, reason="listen=[…] came with Linux 6.7")
+MAKES_UNIX_SOCKETS = pytest.mark.skipif(
+    _landlock.version() < 6, reason="before Linux 6.12 no Unix sockets are made but pairs"
+)
 
 #: Code that has got around its guard: our own connection to the host in its process, and a way to
 #: write to it.

@@ -54,6 +54,9 @@ LONGEST = 100
 #: The times of its memory that a sandbox may reserve: libraries reserve more than they use.
 RESERVED = 4
 
+#: The time in which it ends what descends from it, in seconds.
+ENDING = 5.0
+
 #: The bytes of its last words that are reported if it fails to start.
 SAID = 4096
 
@@ -185,6 +188,7 @@ class StartedWorker(Worker):
         self._counts = confinement.counts
         self._kernel = config.kernel
         self.ended: Ended | None = None
+        self._is_prepared = False
         self._streams: list[Any] = []
         #: The descriptors by which the kernel asks; some of other workers may be among them.
         self._listeners: set[int] = set()
@@ -293,7 +297,7 @@ class StartedWorker(Worker):
             send(self.control, pickle.dumps(held))
             said = receive(self.control)[0].decode(errors="replace")
         except (EOFError, OSError) as error:
-            self.kill()
+            self._kill_group()
             self._waiter.join()
             raise SandboxError(
                 f"the process of the sandbox did not start: {self._why()}"
@@ -303,6 +307,7 @@ class StartedWorker(Worker):
             stream.close()
         if said:
             raise SandboxError(f"the process of the sandbox cannot be prepared:\n{said}")
+        self._is_prepared = True
         wait_no_longer(self.control)
 
     def _held(self, pid: int) -> KernelPart:
@@ -322,18 +327,23 @@ class StartedWorker(Worker):
         return self._waiter.is_alive()
 
     def kill(self) -> None:
+        # Without a host it ends all that descends from it, and itself: groups of processes are
+        # not all, and a guard would deny killing them.
+        with contextlib.suppress(OSError):
+            self.control.shutdown(socket.SHUT_RDWR)
+
+    def _kill_group(self) -> None:
         process = self._process
         if process is not None:
-            try:
+            with contextlib.suppress(PermissionError):
                 process.kill()
-            except PermissionError:
-                # A guard denies it, where garbage is collected under one: it ends without a host.
-                with contextlib.suppress(OSError):
-                    self.control.shutdown(socket.SHUT_RDWR)
 
     def end(self, patience: float = 0) -> Ended:
         self._waiter.join(patience)
-        self.kill()
+        if self._is_prepared:
+            self.kill()
+            self._waiter.join(ENDING)
+        self._kill_group()
         self._waiter.join()
         # The thread that waited may have no privileges.
         if self._group is not None:

@@ -1,6 +1,7 @@
 //! The processes of a sandbox: one that waits for work, and its children, each used once.
 
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -21,6 +22,7 @@ use crate::python::wrapped::workers;
 pub struct Children {
     children: reaper::ChildProcesses,
     signals: landlock::Signals,
+    of_code: OnceLock<filter::Filters>,
 }
 
 #[pymethods]
@@ -31,11 +33,11 @@ impl Children {
         let parent = parent.map(number).transpose()?;
         let children = reaper::ChildProcesses::adopt(parent)?;
         // One of several beside each other has a parent: its children reach none of the others'.
-        Ok(Self { children, signals: landlock::signals(parent.is_some())? })
+        let signals = landlock::signals(parent.is_some())?;
+        Ok(Self { children, signals, of_code: OnceLock::new() })
     }
 
     #[doc = doc!("_Children.confine")]
-    #[expect(clippy::unused_self, reason = "only who made it may")]
     fn confine(
         &self,
         policy: &Bound<'_, PyPolicy>,
@@ -46,8 +48,10 @@ impl Children {
         let network = &policy.get().spec().network;
         let beside = filter::Beside { memory_files, landlock, own_network };
         let filters = filter::filters(network, beside).map_err(refused)?;
+        let of_code = filter::filters_of_code(landlock).map_err(refused)?;
         privileges::drop_all().map_err(errors::of_system)?;
         filter::apply(&filters).map_err(refused)?;
+        self.of_code.get_or_init(|| of_code);
         if matches!(network, NetworkUse::All(false)) {
             filter::note_no_network();
         }
@@ -153,7 +157,9 @@ impl Child {
         installed::check_none(py)?;
         workers::note_confined();
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(errors::of_system)?;
-        landlock::keep_signals_inside(&children.get().signals)?;
+        let children = children.get();
+        landlock::keep_signals_inside(&children.signals)?;
+        children.of_code.get().map_or(Ok(()), filter::apply).map_err(refused)?;
         Ok(Self {})
     }
 
