@@ -18,8 +18,9 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair,
 };
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, pidfd_open,
-    pidfd_send_signal, set_child_subreaper, set_parent_process_death_signal, wait,
+    Pid, PidfdFlags, Signal, WaitOptions, getpgrp, getpid, getppid, kill_current_process_group,
+    kill_process, pidfd_open, pidfd_send_signal, set_child_subreaper,
+    set_parent_process_death_signal, wait,
 };
 
 /// The time to wait for children that were killed.
@@ -177,7 +178,11 @@ fn wait_for(child: Pid, connection: BorrowedFd<'_>) -> Result<bool, Errno> {
 }
 
 pub fn end_with(children: &ChildProcesses) {
-    let _ = children.end(Duration::ZERO, &[]);
+    let is_clean = children.end(Duration::ZERO, &[]);
+    if !is_clean && getpgrp() == getpid() {
+        // They are made faster than they are killed one by one.
+        let _ = kill_current_process_group(Signal::KILL);
+    }
     kill(getpid());
 }
 

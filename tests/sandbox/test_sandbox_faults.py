@@ -42,6 +42,7 @@ class TestFaults:
         assert ran.timed_out and ran.duration < 2, ran
         assert gone(of(sandbox)) and gone("63.5")
 
+    @pytest.mark.holds("host", promises.LEFT)
     def test_nothing_is_left_without_the_kernel_part(self, monkeypatch):
         """Nor control groups, which an ordinary user often cannot make."""
         monkeypatch.setattr(cgroup, "joined", lambda *_: None)

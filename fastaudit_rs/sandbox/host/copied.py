@@ -113,7 +113,7 @@ class CopiedWorker(Worker):
         if self._group is not None:
             self._group.kill()
 
-    def end(self, patience: float = 0) -> Ended:
+    def end(self, patience: float = 0, *, is_idle: bool = False) -> Ended:
         with self._ending:
             has_ended, self._has_ended = self._has_ended, True
         if not has_ended:

@@ -58,21 +58,21 @@ class Workers:
                 worker, of_state = self._idle.pop(0)
             if of_state == key and worker.is_alive:
                 return worker, key
-            worker.end()
+            worker.end(is_idle=True)
 
     def _keep(self, worker: Worker, key: Hashable) -> None:
         with self._lock:
             if worker.is_alive and len(self._idle) < self._most and not self.closed:
                 self._idle.append((worker, key))
                 return
-        worker.end()
+        worker.end(is_idle=True)
 
     def close(self) -> None:
         with self._lock:
             self.closed = True
             idle, self._idle = self._idle, []
         for worker, _ in idle:
-            worker.end()
+            worker.end(is_idle=True)
 
 
 #: Gives an idle worker for a run.

@@ -327,20 +327,23 @@ class StartedWorker(Worker):
         return self._waiter.is_alive()
 
     def kill(self) -> None:
-        # Without a host it ends all that descends from it, and itself: groups of processes are
-        # not all, and a guard would deny killing them.
+        # It ends all that descends from it, and itself, as when its host is gone: some of that is
+        # in other groups of processes.
         with contextlib.suppress(OSError):
             self.control.shutdown(socket.SHUT_RDWR)
 
     def _kill_group(self) -> None:
         process = self._process
         if process is not None:
-            with contextlib.suppress(PermissionError):
+            try:
                 process.kill()
+            except PermissionError:
+                # A guard denies it, where garbage is collected under one.
+                self.kill()
 
-    def end(self, patience: float = 0) -> Ended:
+    def end(self, patience: float = 0, *, is_idle: bool = False) -> Ended:
         self._waiter.join(patience)
-        if self._is_prepared:
+        if self._is_prepared and not is_idle:
             self.kill()
             self._waiter.join(ENDING)
         self._kill_group()

@@ -216,6 +216,7 @@ class Sandbox(Runner):
         self._in_flight.close()
         for session in list(self._sessions):
             session.close()
+        self._workers.close()
         self._remove()
 
     @property

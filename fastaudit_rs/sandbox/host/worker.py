@@ -109,8 +109,11 @@ class Worker(ABC):
         """Kill it and everything that it started."""
 
     @abstractmethod
-    def end(self, patience: float = 0) -> Ended:
-        """Give it some seconds to end by itself, kill it, and wait for its end."""
+    def end(self, patience: float = 0, *, is_idle: bool = False) -> Ended:
+        """Give it some seconds to end by itself, kill it, and wait for its end.
+
+        One that `is_idle` has nothing that code has left: it is killed whatever it prepares.
+        """
 
 
 def wait_no_longer(control: socket.socket, seconds: int = WHOLE) -> None:
