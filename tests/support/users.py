@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
+from programs import SLOWER
 from repository import ROOT
 
 #: A user without rights of its own, on any system; and one that the system has no name for.
@@ -31,7 +32,7 @@ def run_as(user: str, program: str, *args: str, timeout: float = 60) -> str:
         if user == "nameless":
             del env["HOME"]
         done = subprocess.run(
-            command, cwd=home, env=env, capture_output=True, text=True, timeout=timeout
+            command, cwd=home, env=env, capture_output=True, text=True, timeout=timeout * SLOWER
         )
     assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -26,9 +26,9 @@ from ..wire import KernelPart, receive, send
 from . import copies, older
 from .causes import causes, counts_processes, descriptors, tasks
 from .counts import Counts
+from .egress.unaddressed import Unaddressed
 from .metadata import Metadata, answering
 from .runner import SandboxConfig
-from .unaddressed import Unaddressed
 from .worker import Ended, Worker, wait_no_longer
 
 if TYPE_CHECKING:

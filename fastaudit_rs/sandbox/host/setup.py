@@ -24,11 +24,11 @@ from .calls import MODULES
 from .causes import counts_processes
 from .copied import MOST, CopiedWorker, Original, can_copy
 from .counts import Counts
+from .egress.unaddressed import Unaddressed
 from .metadata import Metadata
 from .policies import as_written, asked_by_others, bound, resolved, with_places, without_http
 from .process import RESERVED, Confinement, StartedWorker
 from .runner import SandboxConfig
-from .unaddressed import Unaddressed
 from .worker import Worker
 
 if TYPE_CHECKING:

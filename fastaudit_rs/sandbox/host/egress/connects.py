@@ -16,10 +16,10 @@ from typing import Any
 
 from .... import _landlock
 from ..network import DOMAIN
-from ..unaddressed import Unaddressed, family_of, read_address, taken
 from .log import Log, Wanted
 from .proxy import Proxy
 from .rules import LOCAL, LOOPBACK, Address, address_of
+from .unaddressed import Unaddressed, family_of, read_address, taken
 
 #: The connections that the processes of one run may have at a time, if the policy does not say.
 CONNECTIONS = 256

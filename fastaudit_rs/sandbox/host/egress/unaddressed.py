@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from ..._native import _descriptor_of, _disconnect
+from ...._native import _descriptor_of, _disconnect
 
 #: The greatest size of an address: sockaddr_storage of <sys/socket.h>.
 ADDRESS = 128
