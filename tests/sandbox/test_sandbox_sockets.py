@@ -6,7 +6,7 @@ from pathlib import Path
 
 import promises
 import pytest
-from sandboxes import MAKES_UNIX_SOCKETS
+from sandboxes import MAKES_OWN_UNIX_SOCKETS, MAKES_UNIX_SOCKETS
 from users import directory_of
 
 from fastaudit_rs import Network, Policy
@@ -57,7 +57,7 @@ def sockets(top):
 @pytest.mark.parametrize(
     "network",
     [
-        False,
+        pytest.param(False, marks=MAKES_OWN_UNIX_SOCKETS),
         *(
             pytest.param(each, marks=MAKES_UNIX_SOCKETS)
             for each in (True, Network(), Network(hosts=["127.0.0.1"], listen=True))
@@ -107,7 +107,7 @@ def test_the_host_keeps_its_own_ways(raw, tmp_path):
     assert (os.getcwd(), os.listdir()) == (str(tmp_path), ["theirs"])
 
 
-@MAKES_UNIX_SOCKETS
+@MAKES_OWN_UNIX_SOCKETS
 def test_bound_by_guarded_code(make_sandbox):
     """Under a plain policy the guard allows it, in the directory of the sandbox."""
     sandbox = make_sandbox(Policy())

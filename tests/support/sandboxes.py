@@ -19,6 +19,11 @@ LISTENS = pytest.mark.skipif(_landlock.version() < 4, reason="listen=[…] came 
 MAKES_UNIX_SOCKETS = pytest.mark.skipif(
     _landlock.version() < 6, reason="before Linux 6.12 no Unix sockets are made but pairs"
 )
+#: One with ``network=False`` makes them where it has a network of its own, which takes a privilege.
+MAKES_OWN_UNIX_SOCKETS = pytest.mark.skipif(
+    _landlock.version() < 6 and os.geteuid() != 0,
+    reason="before Linux 6.12 an ordinary user's makes no Unix sockets but pairs",
+)
 
 #: Code that has got around its guard: our own connection to the host in its process, and a way to
 #: write to it.

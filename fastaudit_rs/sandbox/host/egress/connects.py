@@ -19,7 +19,7 @@ from ..network import DOMAIN
 from .log import Log, Wanted
 from .proxy import Proxy
 from .rules import LOCAL, LOOPBACK, Address, address_of
-from .unaddressed import Unaddressed, family_of, read_address, taken
+from .unaddressed import disconnected, family_of, read_address, taken
 
 #: The connections that the processes of one run may have at a time, if the policy does not say.
 CONNECTIONS = 256
@@ -34,19 +34,18 @@ UNDER_WAY = (0, errno.EINPROGRESS, errno.EINTR)
 class Connects:
     """Answers the kernel's questions about connecting, for one process of a sandbox."""
 
-    calls = Unaddressed.calls
+    calls = ("connect",)
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
         most = proxy.network.max_connections
         self._most = CONNECTIONS if most is None else min(most, CONNECTIONS)
         self.log = Log()
-        self._others = Unaddressed()
 
     def end(self) -> None:
         self._proxy.end(self.log)
 
-    def answer(self, name: str, ctx: Any) -> int | None:
+    def answer(self, _name: str, ctx: Any) -> int | None:
         """Connect a socket to the proxy. Return 0, an error's number, or `None`: not for us."""
         told = read_address(ctx)
         if isinstance(told, int):
@@ -56,7 +55,7 @@ class Connects:
             if wanted is None:
                 # Landlock lets nothing be reached, whatever the kernel reads, once it holds ports.
                 holds = _landlock.version() >= _landlock.PORTS
-                return None if holds else self._others.answer(name, ctx)
+                return None if holds else disconnected(ctx, family_of(told))
             with taken(ctx) as guest:
                 return self._connect(guest, *wanted)
         except OSError as error:

@@ -29,14 +29,19 @@ class Unaddressed:
         told = read_address(ctx)
         if isinstance(told, int):
             return told
-        if family_of(told) != socket.AF_UNSPEC:
-            return errno.EACCES
         try:
-            with taken(ctx) as guest:
-                _disconnect(guest.fileno())
+            return disconnected(ctx, family_of(told))
         except OSError as error:
             return error.errno or errno.EPERM
-        return 0
+
+
+def disconnected(ctx: Any, family: int) -> int:
+    """Disconnect a socket, if that is asked for; return 0, or the number of an error."""
+    if family != socket.AF_UNSPEC:
+        return errno.EACCES
+    with taken(ctx) as guest:
+        _disconnect(guest.fileno())
+    return 0
 
 
 def read_address(ctx: Any) -> bytes | int:
