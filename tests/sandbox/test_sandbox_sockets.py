@@ -107,7 +107,7 @@ def test_the_host_keeps_its_own_ways(raw, tmp_path):
     assert (os.getcwd(), os.listdir()) == (str(tmp_path), ["theirs"])
 
 
-@MAKES_OWN_UNIX_SOCKETS
+@MAKES_UNIX_SOCKETS
 def test_bound_by_guarded_code(make_sandbox):
     """Under a plain policy the guard allows it, in the directory of the sandbox."""
     sandbox = make_sandbox(Policy())
