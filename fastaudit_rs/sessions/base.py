@@ -3,12 +3,12 @@
 The interface is the same in this process (`Policy.session`) and in a sandbox (`Sandbox.session`).
 """
 
-import asyncio
 import contextlib
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import AuditDenied
@@ -25,7 +25,7 @@ from .arguments import (
     Variables,
     listener,
 )
-from .pieces import InLoop, Stream, Tell
+from .pieces import InLoop, Stream, Streams, Tell, end_of_left
 from .questions import Questions
 from .record import MAGIC, Parts, SessionRecord, parts, read
 from .server_tools import Server, servers_of
@@ -45,8 +45,7 @@ class Session(Closing):
     _questions: Questions
     #: The servers whose tools it has, until it is closed.
     _servers: list[Server]
-    #: The tasks of streams that have not ended, though nobody may read them.
-    _streams: "set[asyncio.Task[Result]]"
+    _streams: Streams
     #: True if it has an ``on_ask``.
     _asks: bool
     #: Why the next step has not the names of the last one, and what is lost, to be told with it.
@@ -106,9 +105,18 @@ class Session(Closing):
         Tools that are coroutine functions, and ``on_output``, run in this event loop.
         """
         heard = InLoop(self.interrupt, listener(on_output))
-        ran = await self._arun(StepRequest(code, **given), heard.tell)
+        ran = await self._async_step(StepRequest(code, **given), heard.tell)
         await heard.end()
-        return self._with_losses(ran)
+        return ran
+
+    async def _async_step(
+        self,
+        request: StepRequest,
+        tell: Tell | None = None,
+        stopped: threading.Event | None = None,
+    ) -> Result:
+        await end_of_left(self._streams)
+        return self._with_losses(await self._arun(request, tell, stopped))
 
     @abstractmethod
     async def _arun(
@@ -140,10 +148,7 @@ class Session(Closing):
         """
         request = StepRequest(code, variables, tools, timeout, stdin)
 
-        async def run(tell: Tell, stopped: threading.Event) -> Result:
-            return self._with_losses(await self._arun(request, tell, stopped))
-
-        return Stream(run, self.interrupt, self._streams)
+        return Stream(partial(self._async_step, request), self.interrupt, self._streams)
 
     @property
     def pending(self) -> list[Pending]:
@@ -195,7 +200,7 @@ class Session(Closing):
     async def aanswer(self, pending: str, answer: Answer, **given: Any) -> Result:
         """Answer as `answer` does, without blocking the event loop."""
         with self._answered(pending, answer, **given) as request:
-            return self._with_losses(await self._arun(request))
+            return await self._async_step(request)
 
     def allow(self, denied: AuditDenied, answer: Answer = "guard") -> None:
         """Answer in advance an operation that was denied; ``on_ask`` is not asked about it then.

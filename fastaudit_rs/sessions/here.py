@@ -107,7 +107,7 @@ class HereSession(Session):
                 tell(error)
 
         tell = None if on_denied is None else self._held(on_denied)
-        self._servers, self._streams = [], set()
+        self._servers, self._streams = [], {}
         self._answers = ToolAnswers()
         self._questions = Questions(pending_seconds, self.id)
         ask = options.get("on_ask")

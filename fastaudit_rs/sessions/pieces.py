@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Literal, TypeAlias
 
 from .._native import _Interrupts
@@ -150,18 +151,31 @@ class InLoop:
             raise self._failed
 
 
+#: The tasks of streams that have not ended, in their order, and what is set if a stream went away.
+Streams: TypeAlias = "dict[asyncio.Task[Result], threading.Event]"
+
+
+async def end_of_left(streams: Streams) -> None:
+    """Wait for the steps of streams that went away before this task's: they end shortly."""
+    loop, this = asyncio.get_running_loop(), asyncio.current_task()
+    earlier = takewhile(lambda stream: stream[0] is not this, [*streams.items()])
+    left = [task for task, is_left in earlier if is_left.is_set() and task.get_loop() is loop]
+    if left:
+        await asyncio.wait(left)
+
+
 class Stream(AsyncIterator[Output]):
     """The output of a step as it comes; its result at the end.
 
-    The step begins when the first of it is asked for. A stream that goes away before its end
-    interrupts the step, as `aclose` does.
+    The step begins when the first of it is asked for. A stream that goes away before its end, as
+    after ``break``, interrupts the step, as `aclose` does. `arun` waits for that.
     """
 
     def __init__(
         self,
         run: Callable[[Tell, threading.Event], Coroutine[Any, Any, Result]],
         interrupt: Callable[[], object],
-        tasks: "set[asyncio.Task[Result]]",
+        tasks: Streams,
     ) -> None:
         self._run = run
         self._interrupt = interrupt
@@ -197,14 +211,14 @@ class Stream(AsyncIterator[Output]):
             loop.call_soon_threadsafe(put, output)
 
         def ended(task: "asyncio.Task[Result]") -> None:
-            tasks.discard(task)
+            tasks.pop(task, None)
             put(None)
             if not task.cancelled():
                 # It is raised where the stream is read, if it still is.
                 task.exception()
 
         task = loop.create_task(self._run(tell, self._stopped))
-        tasks.add(task)
+        tasks[task] = self._stopped
         task.add_done_callback(ended)
         return task
 

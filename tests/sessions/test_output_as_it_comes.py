@@ -132,21 +132,29 @@ def test_pieces_of_a_stream_are_lines(session):
 
 
 def test_a_stream_that_nobody_reads_to_its_end(session):
-    """It interrupts its step."""
+    """It interrupts its step, and the next one waits for that."""
 
     async def main():
         code = "import time\nfor i in range(200): print(i, flush=True); time.sleep(0.05)"
-        async for _ in session.stream(code):
-            break
-        begun = time.monotonic()
-        while time.monotonic() - begun < 8:
-            try:
-                return (await session.arun("i < 199")).value
-            except RuntimeError:
-                await asyncio.sleep(0.05)
-        return None
+        for _ in range(3):
+            async for _ in session.stream(code):
+                break
+        return (await session.arun("i < 199")).value
 
     assert asyncio.run(main()) is True
+
+
+def test_a_step_while_a_stream_is_read(session):
+    """It is refused, and does not wait for its own caller."""
+
+    async def main():
+        async for _ in session.stream("while True: print(1)"):
+            with pytest.raises(RuntimeError, match="runs a step already"):
+                await session.arun("1")
+            break
+        return (await session.arun("1 + 1")).value
+
+    assert asyncio.run(main()) == 2
 
 
 def test_a_stream_whose_reader_is_cancelled(session):

@@ -93,7 +93,7 @@ class SandboxSession(Session):
             # It is the last to be closed: its end is that of all processes.
             when_forgotten(self, self._decisions.close)
         self._review = Review(str(config.directory), files.names)
-        self._servers, self._streams = [], set()
+        self._servers, self._streams = [], {}
         self._answers = ToolAnswers()
         try:
             self._hold(self._first_tools)
