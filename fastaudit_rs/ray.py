@@ -25,6 +25,7 @@ from .guarded_functions import Guarded, set_worker_policy
 from .results import Result
 from .sandbox import Sandbox
 from .sandbox.host.runner import RunRequest
+from .sandbox.host.setup import module_names
 from .sessions.arguments import count, text_of
 from .sessions.errors import SandboxError
 
@@ -163,7 +164,7 @@ class SandboxPool(Closing):
             raise RuntimeError("this process is not connected to Ray: call ray.init() first")
         self._make = make
         self._size = None if size is None else count("size", size, 1)
-        self._preload = list(preload)
+        self._preload = module_names(preload)
         self._options = options
         self._lock = threading.RLock()
         self._nodes: dict[str, _Node] = {}

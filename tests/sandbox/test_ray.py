@@ -134,6 +134,10 @@ class TestPools:
         ):
             SandboxPool("sandbox")
 
+    def test_preload_takes_names_of_modules(self, driver):
+        with pytest.raises(TypeError, match=r"not str: write \['numpy'\]"):
+            SandboxPool(made(), preload="numpy")
+
 
 class TestTasks:
     def test_a_policy_of_its_own(self, driver, tmp_path):

@@ -306,7 +306,7 @@ class StartedWorker(Worker):
         for stream in self._streams[:-1]:
             stream.close()
         if said:
-            raise SandboxError(f"the process of the sandbox cannot be prepared:\n{said}")
+            raise SandboxError(f"the process of the sandbox cannot be prepared:{said}")
         self._is_prepared = True
         wait_no_longer(self.control)
 

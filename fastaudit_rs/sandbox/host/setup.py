@@ -369,7 +369,12 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def module_names(preload: Iterable[str]) -> list[str]:
-    return list(map(str, listed("preload", preload, "a list of modules")))
+    names = listed("preload", preload, "a list of modules")
+    for number, name in enumerate(names):
+        if not isinstance(name, str):
+            kind = type(name).__name__
+            raise TypeError(f"preload[{number}] must be the name of a module, not {kind}")
+    return names
 
 
 def directories(named: Iterable[str | os.PathLike[str]]) -> list[str]:

@@ -60,8 +60,10 @@ def main(control: _socket.socket) -> NoReturn:
             most = policy if is_same else children.resolved(most)
         # Modules that a run writes there are not for this process to import.
         del sys.path[: len(path)]
-    except BaseException:
-        send(control, traceback.format_exc().encode(errors="replace"))
+    except BaseException as error:
+        is_told = isinstance(error, _CannotImport)
+        told = f" {error}" if is_told else f"\n{traceback.format_exc()}"
+        send(control, told.encode(errors="replace"))
         sys.exit(1)
     send(control, b"")
     if is_copied:
@@ -149,9 +151,16 @@ def _touch(policy: Policy) -> None:
     gc.collect()
 
 
+class _CannotImport(Exception):
+    """A module to import is not there, or one that it needs."""
+
+
 def _import(names: Iterable[str]) -> None:
     for name in names:
-        importlib.import_module(name)
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise _CannotImport(f"it cannot import {name!r} (preload=): {error}") from error
     # Collecting would copy the pages that are shared with the children.
     gc.collect()
     gc.freeze()
