@@ -173,7 +173,7 @@ def test_not_installed():
         ({"blocked_modules": b"x"}, TypeError, "blocked_modules must be an iterable, not one b"),
         ({"block_network": 1}, TypeError, "block_network must be True or False, not 1"),
         ({"blocked_modules": ["a b"]}, ValueError, r"imports.block\[0\] must be the name of a m"),
-        ({"allowed_paths": [1]}, TypeError, r"write\[0\] must be str, bytes or os.PathLike, not"),
+        ({"allowed_paths": [1]}, TypeError, r"write\[0\] must be a path, not int"),
         ({"other": 1}, TypeError, "other"),
     ],
 )

@@ -9,7 +9,7 @@ use pyo3::types::{PyBool, PyDict, PyInt, PyString, PyTuple};
 
 use crate::policy::network::{NetworkRules, Ports};
 use crate::policy::written::fields::{
-    FIELDS, Field, FieldKind, IMPORTS, Items, NETWORK, find, name_of, names,
+    FIELDS, Field, FieldKind, IMPORTS, Items, MODULES, NETWORK, find, name_of, names,
 };
 use crate::policy::written::spec::{Imports, NetworkUse, OnViolation, Spec, UNJUDGED};
 use crate::policy::written::values::{Choice, Where};
@@ -33,14 +33,14 @@ pub fn set<S>(into: &mut S, field: &Field<S>, key: &str, given: &Bound<'_, PyAny
     match &field.kind {
         FieldKind::Places(at, items) => {
             *(at.get_mut)(into) =
-                readers::some(key, given, &format!("None or {}", iterable(items)))?;
+                readers::some(key, given, &format!("None or {}", iterable(items)), items)?;
         }
         FieldKind::Names(at, items) => {
-            *(at.get_mut)(into) = readers::texts(key, given, &iterable(items))?;
+            *(at.get_mut)(into) = readers::texts(key, given, &iterable(items), items)?;
         }
         FieldKind::Choice(at, items) => {
             let accepted = format!("True, False or {}", iterable(items));
-            *(at.get_mut)(into) = readers::choice(key, given, &accepted)?;
+            *(at.get_mut)(into) = readers::choice(key, given, &accepted, items)?;
         }
         FieldKind::Switch(at, switch) => {
             let on = readers::switch(key, given, &switch.values())?;
@@ -55,7 +55,7 @@ pub fn set<S>(into: &mut S, field: &Field<S>, key: &str, given: &Bound<'_, PyAny
             into,
             match given.cast::<PyString>() {
                 Ok(text) if text.to_string_lossy() == UNJUDGED => None,
-                _ => Some(readers::choice(key, given, NATIVE)?),
+                _ => Some(readers::choice(key, given, NATIVE, &MODULES)?),
             },
         ),
         FieldKind::OnViolation(at) => {
@@ -131,7 +131,7 @@ fn from_choice<'py>(py: Python<'py>, choice: &Choice) -> PyResult<Bound<'py, PyA
 fn imports(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Imports> {
     let mut imports = Imports { allow: Choice::All(true), block: Vec::new() };
     let Ok(dict) = given.cast::<PyDict>() else {
-        imports.allow = readers::choice(field, given, IMPORTED)?;
+        imports.allow = readers::choice(field, given, IMPORTED, &MODULES)?;
         return Ok(imports);
     };
     for (key, value) in dict {

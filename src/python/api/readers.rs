@@ -1,6 +1,6 @@
 //! Readers of arguments: lists of paths, names and hosts, switches, sizes.
 
-use crate::policy::written::fields::name_of;
+use crate::policy::written::fields::{Items, PACKAGES, name_of};
 use crate::policy::written::toml_text::parse_size;
 use crate::policy::written::values::{Choice, Where};
 use crate::python::api::wrong_calls;
@@ -12,10 +12,13 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyString, PyTuple};
 
-const PACKAGES: &str = "'data' or an iterable of packages";
-
 /// `None`, or an iterable of accepted values.
-pub fn some(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<Where> {
+pub fn some(
+    field: &str,
+    given: &Bound<'_, PyAny>,
+    accepted: &str,
+    items: &Items,
+) -> PyResult<Where> {
     if given.is_none() {
         return Ok(Where::Anywhere);
     }
@@ -26,13 +29,18 @@ pub fn some(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<W
         };
         return Err(errors::wrong_type_write(field, accepted, given, instead));
     }
-    texts(field, given, accepted).map(Where::Below)
+    texts(field, given, accepted, items).map(Where::Below)
 }
 
-pub fn choice(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<Choice> {
+pub fn choice(
+    field: &str,
+    given: &Bound<'_, PyAny>,
+    accepted: &str,
+    items: &Items,
+) -> PyResult<Choice> {
     match given.cast::<PyBool>() {
         Ok(all) => Ok(Choice::All(all.is_true())),
-        Err(_) => texts(field, given, accepted).map(Choice::Named),
+        Err(_) => texts(field, given, accepted, items).map(Choice::Named),
     }
 }
 
@@ -124,12 +132,17 @@ pub fn flag(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<bool> {
 pub fn packages(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     match given.cast::<PyString>() {
         Ok(name) => Ok(vec![name.to_string_lossy().into_owned()]),
-        Err(_) => texts(field, given, PACKAGES),
+        Err(_) => texts(field, given, "'data' or an iterable of packages", &PACKAGES),
     }
 }
 
 /// Reads an iterable of paths or names; a single text is not one, as for `mk_audit`.
-pub fn texts(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<Vec<String>> {
+pub fn texts(
+    field: &str,
+    given: &Bound<'_, PyAny>,
+    accepted: &str,
+    items: &Items,
+) -> PyResult<Vec<String>> {
     if given.is_instance_of::<PyString>()
         || given.is_instance_of::<PyBytes>()
         || given.is_instance_of::<PyDict>()
@@ -138,11 +151,11 @@ pub fn texts(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<
         let list = as_list(given);
         return Err(errors::wrong_type_write(field, accepted, given, &list));
     }
-    let items = given.iterate().map_err(|_| errors::wrong_type(field, accepted, given))?;
+    let given = given.iterate().map_err(|_| errors::wrong_type(field, accepted, given))?;
     let mut texts = Vec::new();
-    for (index, item) in items.enumerate() {
+    for (index, item) in given.enumerate() {
         let item = item?;
-        let path = decode::path_at(field, index, &item)?;
+        let path = decode::path_at(field, index, &item, items.one)?;
         let text = match path.cast::<PyString>() {
             Ok(text) => text.to_str().map(str::to_owned).ok(),
             Err(_) => String::from_utf8(decode::root_name(&path)?.to_vec()).ok(),

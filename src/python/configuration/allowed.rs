@@ -242,7 +242,7 @@ pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
             names.push(PyString::new(py, "."));
             continue;
         }
-        let mut path = decode::path_at("oks", index, &item)?;
+        let mut path = decode::path_at("oks", index, &item, "str, bytes or os.PathLike")?;
         let read = |path: &Bound<'_, PyAny>| {
             decode::root_name(path).map_err(|error| errors::root_unreadable(index, path, error))
         };

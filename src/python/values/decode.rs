@@ -153,11 +153,12 @@ pub fn path_at<'py>(
     argument: &str,
     index: usize,
     item: &Bound<'py, PyAny>,
+    accepted: &str,
 ) -> PyResult<Bound<'py, PyAny>> {
     calling::fs_path(item).map_err(|error| {
         let wrong = || {
             let argument = format!("{argument}[{index}]");
-            errors::wrong_type(&argument, "str, bytes or os.PathLike", item)
+            errors::wrong_type(&argument, accepted, item)
         };
         errors::unless_wrong_type(item.py(), error, wrong)
     })
