@@ -116,6 +116,8 @@ class Session(Closing):
         stopped: threading.Event | None = None,
     ) -> Result:
         await end_of_left(self._streams)
+        if stopped is not None and stopped.is_set():
+            raise RuntimeError("the stream was closed before its step began")
         return self._with_losses(await self._arun(request, tell, stopped))
 
     @abstractmethod

@@ -157,6 +157,27 @@ def test_a_step_while_a_stream_is_read(session):
     assert asyncio.run(main()) == 2
 
 
+def test_a_stream_that_is_closed_before_its_step_begins(session):
+    """Its step does not begin once the one before it has ended."""
+
+    async def main():
+        # The step of a stream that went away takes a while to end.
+        left = threading.Event()
+        left.set()
+        earlier = asyncio.ensure_future(asyncio.sleep(1))
+        session._streams[earlier] = left
+        stream = session.stream("ran = True\nwhile True: pass")
+        reader = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0.1)
+        await stream.aclose()
+        with pytest.raises(RuntimeError, match="closed before its step began"):
+            await reader
+        del session._streams[earlier]
+        return (await session.arun("'ran' in globals()")).value
+
+    assert asyncio.run(main()) is False
+
+
 def test_a_stream_whose_reader_is_cancelled(session):
     """Its step has ended by then, as that of `arun`."""
 
