@@ -261,6 +261,14 @@ pub fn named(path: &[u8]) -> Option<String> {
     }
 }
 
+/// Returns a path so that it holds for the next process too: `/proc/self` for this one's number.
+pub fn lasting(path: String) -> String {
+    match descriptors::in_own_proc(path.as_bytes()) {
+        Some(rest) => format!("/proc/self{}", String::from_utf8_lossy(rest)),
+        None => path,
+    }
+}
+
 /// Returns the directory of a path; `None` for a path at the top.
 pub fn parent_of(path: &[u8]) -> Option<Vec<u8>> {
     let slash = memchr::memrchr(b'/', path)?;

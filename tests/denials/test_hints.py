@@ -454,6 +454,13 @@ LEAST = [
     ({"write": ["."]}, ("os.rmdir", "/srv", -1), {"write": [".", "/srv"]}),
     ({"write": ["~/x"]}, ("os.chmod", "/", 0o755, -1), {"write": ["~/x", "/"]}),
     ({"read": ["/data"]}, ("os.listdir", "/"), {"read": ["/data", "/"]}),
+    # The next process has another number.
+    (
+        {"read": ["/data"]},
+        ("open", "/proc/self/limits", "r", 0),
+        {"read": ["/data", "/proc/self/limits"]},
+    ),
+    ({"read": ["/data"]}, ("os.listdir", "/proc/self"), {"read": ["/data", "/proc/self"]}),
     ({"env": True}, ("os.putenv", b"PYTHONPATH", b""), {"env": ["*", "PYTHONPATH"]}),
     ({"env": ["A"]}, ("os.putenv", b"PATH", b""), {"env": ["A", "PATH"]}),
     ({"env": ["A"]}, ("os.putenv", b"HINT_B", b""), {"env": ["*"]}),

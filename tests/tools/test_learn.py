@@ -102,6 +102,11 @@ class TestLeast:
         assert not policy.explain("open", "/etc/passwd", "r", 0).allowed
         assert not policy.explain("open", place + "/other", "w", 0).allowed
 
+    def test_what_describes_the_process(self, workplace, tmp_path):
+        """The next one has another number."""
+        policy, _ = learn("open('/proc/self/limits').read()", workplace, tmp_path)
+        assert policy.read == ("/proc/self/limits",)
+
     def test_the_directory_of_a_name_that_is_not_utf_8(self, places):
         with Policy().observe(monitor_calls=False)() as recording:
             open(os.fsencode(places.out) + b"/\xff", "w").close()

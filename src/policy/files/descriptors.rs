@@ -16,6 +16,14 @@ pub(crate) fn to_approve(fs: &impl FileSystem, fd: i32) -> DescriptorPlace {
     }
 }
 
+/// The rest of a path to or below the directory in `/proc` of this process; empty or from a slash on.
+pub(crate) fn in_own_proc(path: &[u8]) -> Option<&[u8]> {
+    let number = path.strip_prefix(b"/proc/")?;
+    let end = memchr::memchr(b'/', number).unwrap_or(number.len());
+    let (number, rest) = number.split_at(end);
+    (number == std::process::id().to_string().as_bytes()).then_some(rest)
+}
+
 /// The descriptor of this process that a directory entry stands for. The path is absolute, and its
 /// directory resolved.
 pub(crate) fn named_by(entry: &[u8]) -> Option<i32> {
@@ -25,8 +33,7 @@ pub(crate) fn named_by(entry: &[u8]) -> Option<i32> {
         _ => {}
     }
     let number = entry.strip_prefix(b"/dev/fd/").or_else(|| {
-        let own = format!("/proc/{}/", std::process::id());
-        let rest = entry.strip_prefix(own.as_bytes())?;
+        let rest = in_own_proc(entry)?.strip_prefix(b"/")?;
         let of_thread = || {
             let rest = rest.strip_prefix(b"task/")?;
             rest[memchr::memchr(b'/', rest)?..].strip_prefix(b"/fd/")

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::policy::files::path::is_within;
 use crate::policy::files::places::Protected;
-use crate::policy::learn::{Need, named, parent_of};
+use crate::policy::learn::{Need, lasting, named, parent_of};
 use crate::policy::network::{HostRules, NetworkRules};
 use crate::policy::written::spec::{NetworkUse, OnViolation, Spec};
 use crate::policy::written::values::Switch;
@@ -131,7 +131,7 @@ fn generalised(
             && (path == b"/" || !all.contains(&b"/"[..]))
     });
     let texts = kept.into_iter().map(String::from_utf8);
-    texts.filter_map(Result::ok).collect()
+    texts.filter_map(Result::ok).map(lasting).collect()
 }
 
 fn network(needs: &BTreeSet<Need>) -> NetworkUse {

@@ -158,9 +158,9 @@ fn add_place(place: &mut Where, path: &[u8], places: &impl Places) {
             paths.retain(|own| {
                 own == "." || places.resolve(own).is_none_or(|own| !is_within(&own, &dir))
             });
-            paths.push(dir_text.to_owned());
+            paths.push(learn::lasting(dir_text.to_owned()));
         }
-        _ => paths.push(text),
+        _ => paths.push(learn::lasting(text)),
     }
 }
 
