@@ -13,8 +13,9 @@ from .kept import Definitions
 from .output import Capture
 from .shown import Shown
 
-#: The names, the working directory, the number of modules and the definitions at a moment.
-_State = tuple[dict[str, Any], str | None, int, Definitions]
+#: At a moment: the names, those of the session, the working directory, the number of modules and
+#: the definitions.
+_State = tuple[dict[str, Any], dict[str, Any], str | None, int, Definitions]
 
 
 class StepQueue(step.StepContext):
@@ -33,8 +34,6 @@ class StepQueue(step.StepContext):
         self.tools = tools
         self.before: _State | None = None
         self.snapshots: dict[int, _State] = {}
-        #: What showed things in states that it goes on from.
-        self._displays: list[object] = []
         #: The number of modules before the first step: the host's.
         self._modules = len(sys.modules)
         self.begin()
@@ -86,18 +85,20 @@ class StepQueue(step.StepContext):
         self._go_back(self.snapshots[number])
 
     def _now(self) -> _State:
-        return dict(self.names), _directory(), len(sys.modules), self.definitions.now()
+        modules = len(sys.modules)
+        return {**self.names}, {**self.own}, _directory(), modules, self.definitions.now()
 
     def _go_back(self, state: _State) -> None:
-        names, directory, modules, definitions = state
+        names, own, directory, modules, definitions = state
         self.before = None
         self.definitions = definitions.now()
-        names = {**names}
-        if any(names.get("display") is display for display in self._displays):
-            names["display"] = self.own["display"]
         self.names.clear()
         self.names.update(names)
         self.own["_"] = names.get("_")
+        # The session's own are those of now, unless code had taken their names.
+        for name in self.own.keys() - {"_"}:
+            if names.get(name, self) is own.get(name, self):
+                self.names[name] = self.own[name]
         self._forget_modules(modules)
         if directory is not None:
             os.chdir(directory)
@@ -112,11 +113,10 @@ class StepQueue(step.StepContext):
         """Return work that goes on from the state before the step that another one runs."""
         state, snapshots, own = other.before, {**other.snapshots}, {**other.own}
         self.number, self.sources, self._modules = other.number, other.sources, other._modules
-        self._displays = [*other._displays, own["display"]]
-        self.input = self.own["input"] = other.input
+        self.input = other.input
 
         def work() -> None:
-            self.own = {**own, **self.own}
+            self.own = {**own, "display": self.own["display"]}
             self.snapshots = snapshots
             if state is not None:
                 self._go_back(state)

@@ -515,6 +515,21 @@ def test_undo_goes_back_one_step(session):
     assert value(session, "x, os.path.isdir('sub')") == (1, True)
 
 
+def test_undo_keeps_the_tools(session):
+    """They are the host's, and no variables."""
+    session.run("x = 1", tools={"f": lambda: 1, "taken": lambda: 4})
+    session.run("taken = 4")
+    snapshot = session.snapshot()
+    session.run("x = f()", tools={"f": lambda: 2})
+    session.undo()
+    assert (session.names, value(session, "x, f()")) == (["taken", "x"], (1, 2))
+    session.run("x = g()", tools={"g": lambda: 3})
+    session.undo()
+    assert (session.names, value(session, "x, g()")) == (["taken", "x"], (1, 3))
+    session.restore(snapshot)
+    assert (session.names, value(session, "f(), g(), taken")) == (["taken", "x"], (2, 3, 4))
+
+
 def test_undo_without_a_step(session):
     with pytest.raises(RuntimeError):
         session.undo()
