@@ -94,11 +94,12 @@ class StepQueue(step.StepContext):
         self.definitions = definitions.now()
         self.names.clear()
         self.names.update(names)
-        self.own["_"] = names.get("_")
         # The session's own are those of now, unless code had taken their names.
-        for name in self.own.keys() - {"_"}:
+        now = {name: value for name, value in self.own.items() if name != "_"}
+        self.own = {**own, **now}
+        for name, value in now.items():
             if names.get(name, self) is own.get(name, self):
-                self.names[name] = self.own[name]
+                self.names[name] = value
         self._forget_modules(modules)
         if directory is not None:
             os.chdir(directory)

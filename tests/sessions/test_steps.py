@@ -530,6 +530,25 @@ def test_undo_keeps_the_tools(session):
     assert (session.names, value(session, "f(), g(), taken")) == (["taken", "x"], (2, 3, 4))
 
 
+def test_undo_keeps_the_name_of_the_last_value(session, tmp_path):
+    """It is the code's own once code gives it a value."""
+    session.run("1")
+    session.run("2")
+    session.undo()
+    assert (session.names, value(session, "_")) == ([], 1)
+    session.run("_ = 3")
+    session.run("4")
+    session.undo()
+    assert (session.names, value(session, "_")) == (["_"], 3)
+    session.reset()
+    session.run("_ = 5")
+    session.run("x = 6")
+    session.undo()
+    session.save(tmp_path / "record")
+    session.load(tmp_path / "record")
+    assert session.names == ["_"]
+
+
 def test_undo_without_a_step(session):
     with pytest.raises(RuntimeError):
         session.undo()
