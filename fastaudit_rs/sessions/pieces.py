@@ -152,7 +152,7 @@ class InLoop:
 
 
 #: The tasks of streams that have not ended, in their order, and what is set if a stream went away.
-Streams: TypeAlias = "dict[asyncio.Task[Result], threading.Event]"
+Streams: TypeAlias = dict[asyncio.Task[Result], threading.Event]
 
 
 async def end_of_left(streams: Streams) -> None:
