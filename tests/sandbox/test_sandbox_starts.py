@@ -240,6 +240,27 @@ def test_few_descriptors_are_named_wherever_they_lack():
 
 
 @pytest.mark.slow
+def test_few_descriptors_are_named_where_a_session_has_ended():
+    code = """
+        import os, resource, time
+        from fastaudit_rs import Sandbox, SandboxError
+        with Sandbox() as sandbox, sandbox.session() as session:
+            number = session.run("import os; os.getpid()").value
+            os.kill(number, 9)
+            while os.path.exists(f"/proc/{number}"):
+                time.sleep(0.01)
+            there = len(os.listdir("/proc/self/fd"))
+            _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (there + 1, hard))
+            try:
+                session.run("1")
+            except SandboxError as error:
+                print("has ended (signal 9; " in str(error), "ulimit -n" in str(error))
+    """
+    assert ran(code).stdout == "True True\n"
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(not can("unshare", "-m"), reason="nothing can be mounted here")
 def test_a_full_disk():
     code = """

@@ -17,6 +17,7 @@ from ...sessions.errors import ProcessEnded
 from ...sessions.pieces import NAMES
 from ..wire import Job, Malformed, decode, encode, receive, send
 from . import copies
+from .causes import descriptors
 from .channel import Broken, Channel
 from .worker import Worker
 
@@ -171,6 +172,9 @@ class Process:
         """Raise unless it runs."""
         if self.has_ended():
             how = how_ended(self.status or 0)
+            # `sandlock` kills it where the host has no descriptors to answer it with.
+            if self.status == -signal.SIGKILL and (lacking := descriptors()) is not None:
+                how = f"{how}; {lacking}"
             raise ProcessEnded(f"the session's process has ended ({how}): {self.ways()}")
 
     def ways(self) -> str:
